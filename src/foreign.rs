@@ -1,9 +1,10 @@
-//! Reads paths that Wherry does not own: files of the operator, of the host, of containers. Such a path can be anything
-//! (a FIFO, a device, a file of a terabyte), and its file system can hang, for example an NFS mount whose server is
-//! gone.
+//! Reads paths that Wherry does not own: files of the operator, of the host, or of containers. Such a path can be
+//! anything (a FIFO, a device, a terabyte-sized file), and its file system can hang, for example an NFS mount whose
+//! server is gone.
 //!
-//! `open` and `read` refuse everything except a regular file before they open it. No flag of open(2) avoids a hung file
-//! system, so the caller must be able to wait: the agent uses a helper thread, a command uses a thread of `ask`.
+//! `open` and `read` refuse everything except a regular file before they open it. No flag of open(2) avoids a hang of
+//! the file system, so they must run where blocking is harmless: the agent uses a helper thread, a command uses
+//! `start` or `within`.
 
 use rustix::fs::{FileType, Mode, OFlags};
 use std::fmt;
@@ -56,8 +57,8 @@ impl From<rustix::io::Errno> for Refused {
     }
 }
 
-/// Opens a regular file for reading. Opening a FIFO or a device can have effects (a FIFO's writer loses its data), so
-/// the type is checked before the open, and again after it in case the path has changed in between.
+/// Opens a regular file for reading. Opening a FIFO or a device can have side effects (a FIFO's writer loses its
+/// data). So the type is checked before the open, and again afterwards in case the path has changed in between.
 ///
 /// # Errors
 /// `Refused::Kind` if the path is not a regular file, otherwise the error of stat(2) or open(2).
@@ -79,7 +80,7 @@ pub fn open(path: &Path, links: Links) -> Result<File, Refused> {
 /// Reads a regular file of at most `limit` bytes.
 ///
 /// # Errors
-/// Those of `open`, `Refused::Size` if the file is larger, or a read error.
+/// The errors of `open`, `Refused::Size` if the file is larger, or a read error.
 pub fn read(path: &Path, links: Links, limit: u64) -> Result<Vec<u8>, Refused> {
     let file = open(path, links)?;
     let size = file.metadata().map_err(Refused::Failed)?.len();
@@ -92,7 +93,7 @@ pub fn read(path: &Path, links: Links, limit: u64) -> Result<Vec<u8>, Refused> {
 /// Reads a source of at most `limit` bytes to its end.
 ///
 /// # Errors
-/// `Refused::Size` (with a size of `limit + 1`) if there is more, or a read error.
+/// `Refused::Size` (with a size of `limit + 1`) if the source is longer, or a read error.
 pub fn read_up_to(source: impl Read, limit: u64) -> Result<Vec<u8>, Refused> {
     let mut bytes = Vec::new();
     source.take(limit + 1).read_to_end(&mut bytes).map_err(Refused::Failed)?;
@@ -107,7 +108,7 @@ fn regular(mode: u32) -> Result<(), Refused> {
     }
 }
 
-/// The type of a file as text with an article, for messages.
+/// Returns the name of a file type with its article, for messages.
 pub fn name_of(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a regular file",
@@ -120,10 +121,11 @@ pub fn name_of(kind: FileType) -> &'static str {
     }
 }
 
-/// Why `ask` has no result.
+/// Why work in a separate thread has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// No result within this time. The thread stays: a thread that hangs in the kernel ends only with the process.
+    /// There was no result within this time. The thread is left behind: a thread that hangs in the kernel ends only
+    /// with the process.
     Late(Duration),
     NoThread(String),
 }
@@ -137,7 +139,7 @@ impl fmt::Display for NoAnswer {
     }
 }
 
-/// Work that runs in a thread of `ask`.
+/// Work that runs in a thread of its own.
 pub struct Running<T> {
     began: Instant,
     answer: Result<Receiver<T>, NoAnswer>,
@@ -162,8 +164,8 @@ pub fn within<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T + 
 }
 
 impl<T> Running<T> {
-    /// Waits for the result until `patience` after the call of `ask`. Several calls run in parallel, so each can have
-    /// the same `patience`.
+    /// Waits for the result until `patience` after the call of `start`. Several pieces of work run in parallel, so
+    /// each can have the same `patience`.
     ///
     /// # Errors
     /// No result in time, or the thread failed.

@@ -1,14 +1,14 @@
-//! Wherry: a Kubernetes node agent for small machines. The modules of the crate (`api` is a crate of its own, and so
-//! are `engine` with `kubectl_api`; their roots are in src/pure):
+//! Wherry: a Kubernetes node agent for small machines. The modules of the crate (`api` is a separate crate, and so
+//! are `engine` and `kubectl_api` together; their crate roots are in src/pure):
 //!
 //! - `api`: the pod model, and plain facts about sandboxes and containers;
 //! - `engine`: the pure state machines, which make every decision; `engine::node` composes them;
-//! - `kubectl_api`: what a request of kubectl means and what its client gets, without I/O;
+//! - `kubectl_api`: decides what a request of kubectl means and what its client gets, without I/O;
 //! - `net`: sockets, HTTP/1.1, gRPC over HTTP/2, back-off; below the adapters and independent of pods;
 //! - `event_loop`: one poll, signals and helper threads; independent of pods;
-//! - `adapters`: each one communicates with one thing (the runtime, the manifest directory, ...);
+//! - `adapters`: each of them communicates with one external system (the runtime, the manifest directory, ...);
 //! - `foreign`: reads paths that Wherry does not own; they can be any type of file and can hang;
-//! - `agent`: passes effects to the adapters and returns their answers as events;
+//! - `agent`: passes effects to the adapters, and their results to the engine as events;
 //! - `commands`, `config`, `metrics`: the command line, the configuration, the metrics.
 
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
-//! `texts DIRECTORY` generates the texts of the packages from the sources: the man pages of the commands and the completions
-//! from the definition of the command line (`names` adds the names of pods), wherry-config(5) and wherry-manifests(5) from the pages of the manual (`page`).
-//! SOURCE_DATE_EPOCH is the date of the pages.
+//! `texts DIRECTORY` generates the man pages and shell completions of the packages. The man pages of the commands and the
+//! completions come from the definition of the command line (`names` adds the names of pods). wherry-config(5) and
+//! wherry-manifests(5) come from pages of the manual (`page`). SOURCE_DATE_EPOCH is the date of the pages.
 
 // The restriction in clippy.toml applies only to the engine.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -21,7 +21,7 @@ use std::{env, fs};
 const SOURCE: &str = concat!("wherry ", env!("CARGO_PKG_VERSION"));
 const MANUAL: &str = "Wherry";
 
-/// The pages of the manual that are also man pages: name, the line under NAME, the text, the SEE ALSO section.
+/// The pages of the manual that are also man pages: the name, the description under NAME, the text, the SEE ALSO section.
 const PAGES: [(&str, &str, &str, &str); 2] = [
     (
         "wherry-config",
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The date of the sources, not of the build, so that two builds are identical.
+/// Returns the date of the sources, not of the build, so that two builds are identical.
 fn date() -> String {
     let seconds = env::var("SOURCE_DATE_EPOCH").ok().and_then(|s| s.parse().ok()).unwrap_or(0);
     jiff::Timestamp::from_second(seconds).unwrap_or_default().strftime("%Y-%m-%d").to_string()
@@ -122,7 +122,7 @@ fn write_all(directory: &Path, date: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The man page of wherry and of each of its commands: file name and text.
+/// Returns the file name and the text of the man page of wherry and of each of its commands.
 fn command_pages(date: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
     // MORE describes the files, so omit that part of the help.
     let definition = wherry::commands::definition().disable_help_subcommand(true);
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// The manual names each field that manifests must not contain yet.
+    /// The manual names each field that this version refuses in manifests.
     #[test]
     fn the_manual_names_every_field_that_is_refused() {
         let source = include_str!("../../src/api/validate/unsupported.rs");

@@ -1,9 +1,9 @@
 //! Adds the names of pods, namespaces and containers to the completions that clap generates. `wherry __complete` prints the
-//! candidates for the last of its arguments, and nothing if that word is not such a name.
+//! candidates for its last argument, and nothing if that argument is not such a name.
 
 use clap_complete::Shell;
 
-/// The completed text of a script. clap's own candidates stay wherever there are no names.
+/// Returns the completion script with the names added. Where no names apply, clap's own candidates remain.
 pub fn with_names(shell: Shell, script: String) -> String {
     match shell {
         Shell::Bash => script + BASH,
@@ -42,7 +42,8 @@ complete -c wherry -n "__fish_seen_subcommand_from attach cp exec logs" -s c -l 
 complete -c wherry -n "__fish_seen_subcommand_from debug" -l target -x -a "(__wherry_names)"
 "#;
 
-/// The function that replaces `_default`, which completes files. The line editor's buffer has the words of the whole command line.
+/// The function that replaces `_default`, which completes files. It takes the words from the line editor's buffer, which
+/// contains the whole command line.
 const ZSH: &str = r#"
 # The names of the running agent's pods, namespaces and containers.
 _wherry_names() {
@@ -91,8 +92,8 @@ mod tests {
         with_names(shell, String::from_utf8(text).unwrap())
     }
 
-    /// The candidates that bash shows for the last word, and the arguments with which it called the program. `names`: what the
-    /// program prints.
+    /// Returns the candidates that bash shows for the last word, and the arguments with which it called the program. The
+    /// program prints `names`.
     fn bash(words: &[&str], names: &str) -> (Vec<String>, String) {
         let directory = tempfile::tempdir().unwrap();
         let (program, completions) = (directory.path().join("wherry"), directory.path().join("completions"));
@@ -101,7 +102,7 @@ mod tests {
         fs::write(&program, text).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(&completions, script(Shell::Bash)).unwrap();
-        // As readline calls the function that `complete` has registered.
+        // Calls the function that `complete` has registered, as readline does.
         let call = r#"
             . "$1"; shift
             function=$(complete -p wherry | sed 's/.*-F \([^ ]*\).*/\1/')

@@ -4,7 +4,7 @@
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use std::fmt::Write as _;
 
-/// Pages of the manual that are also man pages: a link text with the file name is replaced by the man page.
+/// Pages of the manual that are also man pages. A link text that is the file name is replaced with the name of the man page.
 const PAGES: [(&str, &str); 2] = [("configuration.md", "wherry-config(5)"), ("manifests.md", "wherry-manifests(5)")];
 
 /// The contents of the page's header and footer and of its NAME section.
@@ -38,7 +38,7 @@ pub fn roff(title: &Title<'_>, markdown: &str, see_also: &str) -> String {
     page.out
 }
 
-/// The text of a line of Markdown without its markup.
+/// Returns the text of a line of Markdown without its markup.
 #[cfg(test)]
 pub fn plain(markdown: &str) -> String {
     let texts = Parser::new(markdown).filter_map(|e| match e {
@@ -79,7 +79,7 @@ struct Page {
 }
 
 impl Page {
-    /// The current destination of text.
+    /// Returns the buffer to which text is written now: a table cell or the page.
     fn to(&mut self) -> &mut String {
         if self.in_table
             && let Some(cell) = self.cells.last_mut()
@@ -197,7 +197,8 @@ impl Page {
         }
     }
 
-    /// The first cell is the tag, the last one is the text. The cells between precede the text with the names of their columns.
+    /// Writes a table row: the first cell is the tag, and the last one is the text. The cells between them come before the
+    /// text, in parentheses, each with the name of its column.
     fn row(&mut self) {
         let cells = std::mem::take(&mut self.cells);
         let [tag, between @ .., last] = cells.as_slice() else { return };

@@ -1,15 +1,16 @@
-//! Durable changes of small files. They wait for the disk, so they run on a helper thread.
+//! Durable changes to small files. The functions wait for the disk, so they run on a helper thread.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Replaces a file by way of the temporary file `aside` in the same directory: after a power cut it has the old content
-/// or the new one. The change is durable once the directory is synced.
+/// Replaces a file by means of the temporary file `aside` in the same directory. After a power cut, the file has
+/// either the old content or the new one. The change is durable once the directory is synced.
 ///
 /// # Errors
-/// The file keeps its old content, and `aside` is removed: the disk may be full.
+/// The new content cannot be written. The file keeps its old content, and `aside` is removed, because the disk may be
+/// full.
 pub(super) fn replace(path: &Path, aside: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let replaced = write(aside, content, mode).and_then(|()| fs::rename(aside, path));
     if replaced.is_err() {
@@ -28,7 +29,7 @@ pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes the names in a directory durable.
+/// Makes changes to the entries of a directory durable.
 ///
 /// # Errors
 /// Those of open(2) and fsync(2).
@@ -55,7 +56,7 @@ pub(super) fn make_directory(directory: &Path, mode: u32) -> io::Result<()> {
     sync(parent)
 }
 
-/// The path with `end` appended to its file name.
+/// Returns the path with `end` appended to its file name.
 pub(super) fn appended(path: &Path, end: &str) -> PathBuf {
     let mut longer = path.as_os_str().to_owned();
     longer.push(end);

@@ -1,4 +1,4 @@
-//! Each adapter communicates with one external thing. An adapter may use another one below it; `tests/architecture`
+//! Each adapter communicates with one external system. An adapter may use another one below it; `tests/architecture`
 //! lists the permitted pairs.
 
 pub mod api_server;

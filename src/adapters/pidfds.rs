@@ -1,9 +1,9 @@
-//! A pidfd for the init process of each container and sandbox, so that the kernel reports its end at once (P8).
+//! Keeps a pidfd for the init process of each container and sandbox, so that the kernel reports its end at once (P8).
 //!
-//! The report is only a hint; the runtime's answer decides. The kernel may reuse a PID between the runtime's answer and
-//! `pidfd_open`. A process therefore counts as the container's only if its cgroup path contains the container's id
-//! (runc and crun put the id there, with both cgroup drivers). A container that runs in another way (in a virtual
-//! machine) is not watched.
+//! The report is only a hint; the runtime's response decides. The kernel may reuse a PID between that response and
+//! `pidfd_open`. A process is therefore accepted as the container's only if its cgroup path contains the container's
+//! id (runc and crun put the id there, with both cgroup drivers). A container that does not run as such a process, for
+//! example in a virtual machine, is not watched.
 
 use crate::api::names::Uid;
 use mio::unix::SourceFd;
@@ -36,8 +36,8 @@ impl Pidfds {
     /// Watches the process until it ends. `token` must never have been used before.
     ///
     /// # Errors
-    /// The process is gone, its cgroup does not contain `id`, or the pidfd cannot be opened or registered. Then there
-    /// is no watch.
+    /// The process is gone, its cgroup does not contain `id`, or the pidfd cannot be opened or registered. In these
+    /// cases the container or sandbox is not watched.
     pub fn watch(&mut self, registry: &Registry, token: Token, uid: Uid, id: &str, pid: u32) -> Result<(), String> {
         self.unwatch(registry, id);
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or("no such process")?;
@@ -55,12 +55,12 @@ impl Pidfds {
         Ok(())
     }
 
-    /// The id of each watched container or sandbox, and the UID of its pod.
+    /// Returns the id of each watched container or sandbox, and the UID of its pod.
     pub fn watched(&self) -> impl Iterator<Item = (&str, &Uid)> {
         self.watches.values().map(|w| (w.id.as_str(), &w.uid))
     }
 
-    /// The PID, the id of the container or sandbox, and the UID of its pod.
+    /// Returns the PID, the id of the container or sandbox, and the UID of its pod.
     pub fn of(&self, token: Token) -> Option<(u32, &str, &Uid)> {
         self.watches.get(&token.0).map(|w| (w.pid, w.id.as_str(), &w.uid))
     }
@@ -85,7 +85,7 @@ impl Pidfds {
 
     fn close(&mut self, registry: &Registry, token: usize) -> Option<ProcessWatch> {
         let watch = self.watches.remove(&token)?;
-        // A failure does not matter: the close also removes the registration.
+        // A failure does not matter, because closing the descriptor also removes the registration.
         let _ = registry.deregister(&mut SourceFd(&watch.fd.as_raw_fd()));
         Some(watch)
     }
@@ -109,7 +109,7 @@ mod tests {
         Command::new("sleep").arg("1000").spawn().unwrap()
     }
 
-    /// A part of this process's cgroup path. Child processes have it too, so it serves as an id.
+    /// Returns a part of this process's cgroup path. Child processes share it, so it serves as an id.
     fn shared_id() -> String {
         cgroups(std::process::id()).unwrap().lines().next().unwrap().to_owned()
     }

@@ -1,6 +1,6 @@
-//! What the agent has reported: events, and the time since which each condition of the node has its status. The file is
-//! beside the control socket, on the tmpfs `/run`, so it survives a restart of the agent and not a reboot, and wears no
-//! disk. A line is a JSON object.
+//! Stores what the agent has reported: events, and since when each condition of the node has had its status. The file
+//! is next to the control socket, on the tmpfs `/run`, so it survives a restart of the agent but not a reboot, and
+//! causes no disk writes. Each line is a JSON object.
 
 use crate::adapters::durable;
 use crate::api::kept_reports::{KeptCondition, KeptEvent};
@@ -8,7 +8,7 @@ use crate::foreign::{self, Links};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// The maximum size of the file in bytes. Without room for all events, it has the latest.
+/// The maximum size of the file in bytes. If not all events fit, the file contains the latest ones.
 pub const MAX_BYTES: usize = 1 << 20;
 const VERSION: u64 = 1;
 
@@ -16,7 +16,7 @@ const VERSION: u64 = 1;
 #[serde(rename_all = "camelCase")]
 struct Head {
     version: u64,
-    /// The times on the boot clock belong to this boot.
+    /// The boot to which the times on the boot clock belong.
     boot_id: String,
     conditions: Vec<KeptCondition>,
 }
@@ -28,12 +28,12 @@ pub struct Reports {
     pub events: Vec<KeptEvent>,
 }
 
-/// The file of the agent with this control socket.
+/// Returns the path of the file of the agent with this control socket.
 pub fn path(socket: &Path) -> PathBuf {
     durable::appended(socket, ".reports")
 }
 
-/// The content of the file. `events`: the latest first.
+/// Returns the content of the file. `events`: the latest first.
 pub fn content(boot_id: &str, conditions: Vec<KeptCondition>, events: impl Iterator<Item = KeptEvent>) -> Vec<u8> {
     let head = Head { version: VERSION, boot_id: boot_id.to_owned(), conditions };
     let mut out = line(&head);
@@ -48,7 +48,7 @@ pub fn content(boot_id: &str, conditions: Vec<KeptCondition>, events: impl Itera
 }
 
 fn line(value: &impl Serialize) -> Vec<u8> {
-    // The types have no keys that JSON lacks.
+    // Serialization cannot fail, because the types contain no maps with keys that JSON does not allow.
     let mut line = serde_json::to_vec(value).unwrap_or_default();
     line.push(b'\n');
     line
@@ -57,13 +57,13 @@ fn line(value: &impl Serialize) -> Vec<u8> {
 /// Replaces the file. Only root can read it, because messages can contain parts of specs.
 ///
 /// # Errors
-/// The file keeps its old content.
+/// The file cannot be written and keeps its old content.
 pub fn write(path: &Path, content: &[u8]) -> Result<(), String> {
     durable::replace(path, &durable::appended(path, ".new"), content, 0o600)
         .map_err(|e| format!("write {}: {e}", path.display()))
 }
 
-/// Reads the file. A missing file, and one of another boot or version, has no reports.
+/// Reads the file. Returns no reports if the file is missing, or was written in another boot or by another version.
 ///
 /// # Errors
 /// The file cannot be read or is damaged.

@@ -1,6 +1,6 @@
-//! systemd as the service manager: its notification socket (sd_notify(3)) for the state of the service, and its
-//! descriptor store, which keeps descriptors while wherry restarts. Without NOTIFY_SOCKET, that is without systemd,
-//! every function does nothing.
+//! Communicates with systemd as the service manager: through its notification socket (sd_notify(3)) for the state of
+//! the service, and with its descriptor store, which keeps descriptors while wherry restarts. Without NOTIFY_SOCKET,
+//! that is without systemd, every function does nothing.
 //!
 //! Each stored descriptor has a name and is removed only by that name. FDPOLL=0 prevents systemd from polling a
 //! descriptor: otherwise it would drop a FIFO whose other end is closed for a moment, for example while logind
@@ -23,7 +23,7 @@ const MAX_STATUS: usize = 1024;
 pub enum Notification<'a> {
     /// The service is ready, or has finished a reload of its configuration.
     Ready,
-    /// The service reloads its configuration. Ends with `Ready`.
+    /// The service reloads its configuration. `Ready` ends the reload.
     Reloading,
     /// The service is stopping on request.
     Stopping,
@@ -33,13 +33,13 @@ pub enum Notification<'a> {
     Alive,
 }
 
-/// Whether systemd expects notifications (NOTIFY_SOCKET is set).
+/// Reports whether systemd expects notifications (NOTIFY_SOCKET is set).
 pub fn is_there() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// The watchdog timeout for this process (WATCHDOG_USEC), if systemd set one. Send `Notification::Alive` at half this
-/// period.
+/// Returns the watchdog timeout for this process (WATCHDOG_USEC), if systemd set one. The caller sends
+/// `Notification::Alive` at half this period.
 pub fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled().filter(|period| is_there() && !period.is_zero())
 }
@@ -109,7 +109,7 @@ pub fn remove(name: &str) -> Result<(), String> {
 
 fn send(state: &[NotifyState<'_>], fds: &[BorrowedFd<'_>]) -> Result<(), String> {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
-    // The library's socket blocks while the queue is full. If systemd hangs, it would block forever.
+    // The library's socket blocks while the queue is full. If systemd hangs, the call would block forever.
     if !takes_messages(&socket)? {
         return Err(format!("{}: systemd does not read its messages", socket.display()));
     }
@@ -124,14 +124,14 @@ fn takes_messages(socket: &OsString) -> Result<bool, String> {
     Ok(events.contains(PollFlags::OUT))
 }
 
-/// The poll events of a descriptor at this moment.
+/// Returns the poll events of a descriptor at this moment.
 fn events(fd: BorrowedFd<'_>, wanted: PollFlags) -> rustix::io::Result<PollFlags> {
     let mut fds = [PollFd::from_borrowed_fd(fd, wanted)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     Ok(fds[0].revents())
 }
 
-/// Whether the other end of this FIFO is closed.
+/// Reports whether the other end of this FIFO is closed.
 pub fn is_broken(fd: BorrowedFd<'_>) -> bool {
     events(fd, PollFlags::empty()).is_ok_and(|e| e.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL))
 }

@@ -1,5 +1,5 @@
-//! What a request needs next. Each server turns a request into one explicit action, and the engine's answer to it into
-//! the next one, until the action is a response.
+//! The next step of a request. Each server turns a request into one explicit action, and the engine's answer to it
+//! into the next action, until the action is a response.
 
 use super::content::{Response, Served, View};
 use super::kube::{Sample, node_server_failure, usage_page};
@@ -18,11 +18,11 @@ use bytes::Bytes;
 /// The next step of a request.
 pub(super) enum Act {
     Respond(Response),
-    /// Passes a request to the engine, whose answer goes on with `Then`.
+    /// Passes a request to the engine. `Then` defines how its answer is handled.
     Ask(Request, Then),
-    /// The same, but not before this time.
+    /// Like `Ask`, but not before this time.
     AskAt(Boot, Request, Then),
-    /// Opens a log on a helper: it may count the lines of compressed files.
+    /// Opens a log on a helper thread, because counting the lines of compressed files may take long.
     OpenLog(LogRequest),
     /// Writes or removes a manifest.
     Change(Box<RequestedChange>),
@@ -30,7 +30,7 @@ pub(super) enum Act {
     CloseRevoked,
 }
 
-/// The server that has received a request. It determines the form of a failure.
+/// The server that has received a request. It determines how a failure is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Local,
@@ -47,27 +47,27 @@ impl Origin {
     }
 }
 
-/// What follows the engine's answer. (Without `Debug`: heads of requests have credentials.)
+/// What follows the engine's answer. (It does not implement `Debug`, because request heads contain credentials.)
 pub(super) enum Then {
-    /// The answer is the response of the control socket.
+    /// The answer becomes the response on the control socket.
     Show,
-    /// A response of the API for kubectl.
+    /// The answer becomes a response of the API for kubectl.
     Api(AfterAnswer),
     Session(Session),
     /// A command whose output is the response.
     Ran,
-    /// A page with the usage of the containers.
+    /// A page with the resource usage of the containers.
     Read(UsagePage),
-    /// The first measurement.
+    /// Handles the first measurement.
     Measured(Wanted),
-    /// The second measurement.
+    /// Handles the second measurement.
     MeasuredAgain(Wanted, Sample),
-    /// The engine decides whether the client of the node's server may make this request.
+    /// The engine has decided whether the client of the node's server may make this request.
     Permitted(Head),
 }
 
 impl Then {
-    /// The action that follows the engine's answer.
+    /// Returns the action that follows the engine's answer.
     ///
     /// # Errors
     /// The failure for the client.
@@ -106,7 +106,7 @@ impl Then {
                 *sample = Some(now);
                 response
             }
-            // The kind of an answer always matches its request.
+            // (Unreachable: the kind of an answer always matches its request.)
             (_, Ok(_)) => return Err(Failure::internal("unexpected answer")),
         };
         Ok(Act::Respond(response))

@@ -1,5 +1,5 @@
-//! The bodies that are produced piece by piece: pods and events for the control socket, the read-only port and the
-//! node's server. `kube` has those of the Kubernetes API, and logs.
+//! Response bodies that are produced piece by piece: pods and events for the control socket, the read-only port and
+//! the node's server. `kube` has the bodies of the Kubernetes API and of logs.
 
 use super::content::{Drive, View};
 use super::pod_changes::{PodChange, PodPosition};
@@ -16,22 +16,22 @@ use std::os::fd::BorrowedFd;
 /// Approximate size of one piece of a streamed body, in bytes.
 const PIECE: usize = 8 * 1024;
 
-/// A body with its position in what the agent shows.
+/// A body that remembers its position in the data that the agent shows.
 pub(super) trait PieceWriter {
     /// Appends the next piece.
     fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part;
 
-    /// The kind of objects whose changes continue the body. None: it waits for no change.
+    /// Returns the kind of objects whose changes continue the body, or None if it does not wait for changes.
     fn waits_for(&self) -> Option<Kind> {
         None
     }
 
-    /// `StreamedBody::next_deadline`
+    /// See `StreamedBody::next_deadline`.
     fn next_deadline(&self) -> Option<Boot> {
         None
     }
 
-    /// `StreamedBody::source`
+    /// See `StreamedBody::source`.
     fn source(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -62,7 +62,7 @@ impl fmt::Debug for dyn PieceWriter {
 
 /// A `PodList`.
 pub(super) struct PodList {
-    /// With the additions for the commands.
+    /// Whether to include the additional data for the commands.
     is_verbose: bool,
     /// The last pod that was written.
     after: Option<(FullName, Uid)>,
@@ -111,10 +111,10 @@ impl PieceWriter for PodList {
     }
 }
 
-/// A watch of pods: the present ones, a bookmark, and then each change.
+/// A watch of pods: the existing pods, a bookmark, and then each change.
 pub(super) struct PodWatch {
     position: PodPosition,
-    /// The bookmark is not written yet.
+    /// Whether the bookmark has not been written yet.
     is_listing: bool,
 }
 
@@ -128,7 +128,7 @@ impl PieceWriter for PodWatch {
     fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
         let enough = out.len() + PIECE;
         let engine = drive.view.engine;
-        // The changes are numbered as long as this watch exists.
+        // The changes are numbered as long as a watch exists, so `None` does not occur here.
         let Some(Ok(changes)) = drive.served.pod_changes.as_ref().map(|changes| changes.after(self.position)) else {
             return Part::End;
         };
@@ -145,7 +145,7 @@ impl PieceWriter for PodWatch {
                     continue;
                 }
             };
-            // Otherwise its removal follows.
+            // If the pod no longer exists, its removal follows.
             if let Some(pod) = engine.pod(uid) {
                 pod_object::write_change(kind, &pod, out);
             }
@@ -183,11 +183,11 @@ impl PieceWriter for EventList {
     }
 }
 
-/// A watch of events: the present ones, a bookmark, and then each new one. Events that were dropped before they could
-/// be sent are counted.
+/// A watch of events: the existing events, a bookmark, and then each new event. Reports the number of events that
+/// were dropped before they could be sent.
 pub(super) struct EventWatch {
     position: EventPosition,
-    /// The bookmark is not written yet.
+    /// Whether the bookmark has not been written yet.
     is_listing: bool,
 }
 

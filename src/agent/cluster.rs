@@ -1,5 +1,5 @@
-//! Passes the engine's requests to the API server of the cluster, and its answers to the engine. Helper threads read
-//! the kubeconfig and look up the server's name.
+//! Passes the engine's requests to the API server of the cluster, and the responses to the engine. Helper threads
+//! read the kubeconfig and resolve the server's name.
 
 use super::identity;
 use super::jobs::{JobSpec, Jobs};
@@ -19,8 +19,9 @@ use std::time::Duration;
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// In a turn of the loop, the engine takes what has arrived for so long. The rest waits for the next turns, and nothing
-/// more is read until it is taken. So a server that sends forever delays no one else.
+/// The time that the engine may spend on arrived events in one turn of the loop. The rest waits for the next turns,
+/// and nothing more is read until the engine has taken all of it. So a server that never stops sending delays nothing
+/// else.
 const TURN: Duration = Duration::from_millis(50);
 
 /// The node's connection to its cluster.
@@ -29,20 +30,20 @@ pub struct ClusterConnection {
     tokens: [Token; 2],
     server: Server,
     reading: Reading,
-    /// What has arrived and waits for the engine, at most what one drive reads.
+    /// Events that wait for the engine: at most those that one call of `drive` reads.
     arrived: VecDeque<ApiEvent>,
-    /// The beginning of the turn in which the engine took the last of it.
+    /// The start of the turn in which the engine took the most recent of them.
     turn: Boot,
     /// A reused buffer.
     buffer: Vec<Arrived>,
 }
 
-/// The read of the kubeconfig by a helper thread.
+/// Whether a helper thread is reading the kubeconfig.
 #[derive(Clone, Copy, PartialEq)]
 enum Reading {
     No,
     Running,
-    /// The certificate was replaced meanwhile, so the result does not count.
+    /// The certificate was replaced meanwhile, so the result is ignored.
     Outdated,
 }
 
@@ -53,7 +54,7 @@ enum Server {
 }
 
 impl ClusterConnection {
-    /// None: the node has no cluster.
+    /// Returns None if the node has no cluster.
     pub fn new(config: &Config, tokens: [Token; 2]) -> Option<ClusterConnection> {
         let kubeconfig = config.kubeconfig.clone()?;
         let server = match Credentials::read(&kubeconfig) {
@@ -88,7 +89,7 @@ impl ClusterConnection {
         }
     }
 
-    /// The bytes sent to the API server and received from it.
+    /// Returns the number of bytes sent to the API server and received from it.
     pub fn traffic(&self) -> (u64, u64) {
         match &self.server {
             Server::Known(server) => server.traffic(),
@@ -96,12 +97,12 @@ impl ClusterConnection {
         }
     }
 
-    /// The URL of the server; the path of the kubeconfig if that cannot be used.
+    /// Returns the URL of the server, or the path of the kubeconfig if it cannot be used.
     pub fn server(&self) -> String {
         self.credentials().map_or_else(|| self.kubeconfig.display().to_string(), |c| c.server().to_string())
     }
 
-    /// The credentials in use, if the kubeconfig could be read.
+    /// Returns the credentials in use, if the kubeconfig could be read.
     pub fn credentials(&self) -> Option<&Credentials> {
         match &self.server {
             Server::Known(server) => Some(server.credentials()),
@@ -118,12 +119,12 @@ impl ClusterConnection {
                 self.server = Server::Known(Box::new(server));
             }
             // The last credentials may still be valid.
-            (Err(why), Server::Known(_)) => log::warn!("the kubeconfig cannot be read again: {why}"),
+            (Err(why), Server::Known(_)) => log::warn!("cannot reload the kubeconfig: {why}"),
             (Err(why), Server::Unknown(last)) => *last = why,
         }
     }
 
-    /// Returns the end of the call if the kubeconfig cannot be used.
+    /// Starts a call. If the kubeconfig cannot be used, returns the event that ends the call.
     pub(super) fn call(
         &mut self,
         op: OpId,
@@ -147,7 +148,7 @@ impl ClusterConnection {
         }
     }
 
-    /// True if it is a request to the API server.
+    /// Cancels the operation. Returns false if it is not a request to the API server.
     pub(super) fn cancel(&mut self, op: OpId, event_loop: &mut EventLoop) -> bool {
         let Server::Known(server) = &mut self.server else { return false };
         let is_known = server.has(op);
@@ -197,7 +198,7 @@ impl ClusterConnection {
         self.buffer = all;
     }
 
-    /// The next event of the API server, if there is time for it in this turn, which has begun at `now`.
+    /// Returns the next event of the API server, if there is time for it in this turn, which began at `now`.
     pub(super) fn next_event(&mut self, event_loop: &mut EventLoop, now: Now) -> Option<Event> {
         if self.arrived.is_empty() {
             return None;
@@ -214,8 +215,8 @@ impl ClusterConnection {
         event
     }
 
-    /// Continues in the next iteration of the event loop, which does not block. In the current one, requests and
-    /// responses could trigger each other forever.
+    /// Continues in the next turn of the loop, which does not block. Within one turn, requests and responses could
+    /// trigger each other forever.
     fn drive_soon(&self, event_loop: &mut EventLoop) {
         event_loop.again(self.tokens[0]);
     }
@@ -257,7 +258,7 @@ impl ClusterConnection {
         event
     }
 
-    /// The certificate was replaced. New requests use the new one.
+    /// Uses the new certificate for new requests.
     pub(super) fn use_new_credentials(&mut self, credentials: Credentials) {
         if self.reading == Reading::Running {
             self.reading = Reading::Outdated;
@@ -265,7 +266,7 @@ impl ClusterConnection {
         self.read(Ok(credentials));
     }
 
-    /// A helper has looked the server up.
+    /// Takes the result of a helper's look-up of the server's name.
     fn looked_up(&mut self, host: &str, found: Result<Vec<SocketAddr>, String>) {
         if let Server::Known(server) = &mut self.server {
             match found {
@@ -276,7 +277,7 @@ impl ClusterConnection {
     }
 }
 
-/// The end of a request that cannot be sent.
+/// Returns the event that ends a request that cannot be sent.
 pub(super) fn not_sent(op: OpId, why: String) -> Event {
     Event::Api(ApiEvent::Done { op, result: Err(ApiError::NotSent(why)) })
 }

@@ -1,5 +1,5 @@
-//! The data that the server shows: pods, events, metrics, health, status. Borrowed from the agent for one drive of the
-//! server, which collects the further steps of the requests meanwhile.
+//! The data that the server shows: pods, events, metrics, health, status. It is borrowed from the agent for one call
+//! of `Server::drive`, which also collects the next steps of the requests.
 
 use super::act::{Act, Origin, Then};
 use super::bodies::{EventList, EventWatch, PodList, PodWatch, Streamed};
@@ -38,7 +38,7 @@ use crate::net::server::exchange::{self, Body, Content, JSON, Part, Request, Tic
 use crate::net::server::listeners::ListenerId;
 use crate::net::tls::server::Acceptor;
 
-/// A response with a body of the agent.
+/// A response whose body can be streamed by the agent.
 pub(super) type Response = exchange::Response<Streamed>;
 
 /// The parts of the agent that the server shows.
@@ -48,7 +48,7 @@ pub(super) struct View<'a> {
     pub(super) recorder: &'a EventRecorder,
     pub(super) event_cache: &'a EventCache,
     pub(super) conditions: &'a ConditionTimes,
-    /// When the root directory was created: the begin of the node.
+    /// When the root directory was created, which is when the node was created.
     pub(super) created: Wall,
     pub(super) config: &'a Config,
     pub(super) layout: &'a Layout,
@@ -59,7 +59,7 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// What the API for kubectl shows.
+    /// Returns the data that the API for kubectl shows.
     pub(super) fn snapshot(&self) -> Snapshot<'a> {
         Snapshot {
             engine: self.engine,
@@ -75,12 +75,12 @@ impl<'a> View<'a> {
     }
 }
 
-/// The state of one call of `Server::drive`: the sources of its answers, and the further steps of the requests.
+/// The state of one call of `Server::drive`: the sources of its responses, and the next steps of the requests.
 pub(super) struct Drive<'a> {
     pub(super) view: View<'a>,
     pub(super) served: Served<'a>,
     pub(super) acts: Vec<(Ticket, Origin, Act)>,
-    /// The clients of these requests have disconnected.
+    /// The requests whose clients have disconnected.
     pub(super) gone: Vec<Ticket>,
 }
 
@@ -151,13 +151,13 @@ impl Content for Drive<'_> {
     }
 }
 
-/// (Every id comes from the table of the listeners.)
+/// Returns the kind of a listener. (Every id comes from the table of listeners, so the fallback is never used.)
 fn kind_of(listener: ListenerId) -> ListenerKind {
     ListenerKind::of(listener).unwrap_or(ListenerKind::ReadOnly)
 }
 
 impl Drive<'_> {
-    /// The first step of a request, and the time at which a streamed body or a session of it ends.
+    /// Returns the first step of a request, and the time at which its streamed body or session ends.
     fn first_step(&mut self, request: &Request<'_>) -> (Origin, Act, Option<Boot>) {
         let local = |act| (Origin::Local, act, None);
         let Some(route) = Route::find(kind_of(request.listener), &request.head.path) else {
@@ -165,8 +165,8 @@ impl Drive<'_> {
         };
         match (route, &mut self.served) {
             (Route::Api, Served { kube: Some(kube), .. }) => {
-                // Necessary for a client that has connected in this turn. It was the first one, so there are no watches
-                // to wake.
+                // This is necessary for the first client, which may have connected in this turn. There are no watches
+                // to wake yet.
                 let _ = kube.follow(&self.view, true);
                 let (act, until) = kube.answer(&self.view, request);
                 return (Origin::Kubectl, act, until);
@@ -183,13 +183,13 @@ impl Drive<'_> {
                 Err(error) => Act::Respond(control::response(Err(error))),
             },
             Route::KubectlReload => Act::CloseRevoked,
-            // Not served yet, or any more.
+            // Not served yet, or no longer served.
             Route::Node => Act::Respond(Response::text(503, "the server is not ready")),
             Route::Api => Act::Respond(api::failure(&Failure::service_unavailable("the API is not ready"))),
         })
     }
 
-    /// The response of a route that only shows something.
+    /// Returns the response of a read-only route.
     fn show(&mut self, page: Page, request: &Request<'_>) -> Response {
         let query = &request.head.query;
         let is_control = kind_of(request.listener) == ListenerKind::Control;
@@ -242,18 +242,18 @@ impl View<'_> {
         Response::metrics(self.metrics.render_probes())
     }
 
-    /// The usage of a pod's cgroup, if it has one.
+    /// Returns the usage of a pod's cgroup, if the pod has one.
     pub(super) fn pod_cgroup(&self, uid: &Uid) -> Option<CgroupUsage> {
         self.parts.cgroups.usage_of(uid)
     }
 
-    /// The path of a container's cgroup.
+    /// Returns the path of a container's cgroup.
     pub(super) fn container_cgroup(&self, pod: &Pod, id: &str) -> String {
         let qos = pod.object.spec.as_ref().map_or(Qos::BestEffort, Qos::of);
         self.parts.cgroups.names().container(qos, &pod.uid, self.engine.runtime_name(), id)
     }
 
-    /// The checks of a health route.
+    /// Returns the checks of a health route.
     pub(super) fn health_checks(&self, page: Page) -> Vec<Check> {
         match page {
             // A slow runtime is not a reason to restart the agent: the liveness check ignores it.
@@ -316,7 +316,7 @@ impl View<'_> {
         m.set_total(families::LOG_LINES_DROPPED, [], super::logging::dropped());
     }
 
-    /// The errors of the manifests: of single documents, and conflicts between them (D4).
+    /// Returns the errors of the manifests: those of single documents, and conflicts between documents (D4).
     fn manifest_errors(&self) -> Vec<Problem> {
         let conflicts = self.engine.conflicts().iter().map(|c| Problem {
             path: c.source.path.clone(),

@@ -1,5 +1,5 @@
-//! Credentials for image pulls from outside the manifests. Helper threads read the node's docker configuration and run
-//! the credential providers.
+//! Credentials for image pulls that do not come from manifests. Helper threads read the node's docker configuration
+//! and run the credential providers.
 
 use super::jobs::{JobSpec, Jobs};
 use super::logging::LogDeduplicator;
@@ -13,7 +13,7 @@ use crate::event_loop::Class;
 use std::path::Path;
 use std::time::Duration;
 
-/// The time that a helper has to kill a provider after its deadline.
+/// The time that a helper has for killing a provider after the provider's deadline.
 const TO_KILL: Duration = Duration::from_secs(5);
 
 pub(super) fn read_docker_config(op: OpId, config: &Config, deadline: Boot, jobs: &mut Jobs) {
@@ -21,7 +21,7 @@ pub(super) fn read_docker_config(op: OpId, config: &Config, deadline: Boot, jobs
         Some(path) => vec![path.clone()],
         None => docker_config::default_paths(&config.root_dir),
     };
-    // If a path hangs, all searches fail until it returns.
+    // All searches have the same path, so if one hangs, the others fail until it returns.
     let first = paths.first().cloned().unwrap_or_default();
     let spec = JobSpec::new(Class::Credentials, "read the docker configuration", deadline).on(&first);
     let id = jobs.run(
@@ -43,7 +43,7 @@ pub(super) fn read_docker_config(op: OpId, config: &Config, deadline: Boot, jobs
     jobs.make_cancellable(id, op);
 }
 
-/// `directory`: the programs of the credential providers.
+/// Runs a credential provider. `directory` contains the programs of the providers.
 pub(super) fn ask_provider(
     op: OpId,
     provider: Provider,

@@ -1,8 +1,8 @@
 //! `wherry debug fds`: every descriptor of the process and its purpose.
 //!
-//! The kernel reports the descriptors and the token under which the poll watches each; the agent knows the owner of
-//! each token. A descriptor without a known owner is listed as `unknown`: it is a leak, or this file lacks a line for
-//! it.
+//! The kernel reports the descriptors and the token under which epoll watches each of them. The agent knows the owner
+//! of each token. A descriptor without a known owner is listed as `unknown`: it is a leak, or this file does not
+//! handle it.
 
 use super::dump::AgentParts;
 use super::tokens::{EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES};
@@ -20,13 +20,14 @@ use std::collections::BTreeMap;
 #[derive(Debug, Serialize)]
 pub(super) struct Descriptor {
     descriptor: i32,
-    /// A word of a fixed list (docs/strace.md).
+    /// A word from a fixed list (docs/strace.md).
     kind: &'static str,
-    /// Its purpose, or the event that it waits for.
+    /// The purpose of the descriptor, or the event that it waits for.
     watches: String,
-    /// None: the poll does not watch it. Descriptors under one token share their count.
+    /// The number of events. None: the poll does not watch the descriptor. Descriptors with the same token share
+    /// their count.
     events: Option<u64>,
-    /// As /proc shows it.
+    /// The file as /proc shows it.
     file: String,
 }
 
@@ -40,7 +41,7 @@ pub(super) struct List {
     descriptors: Vec<Descriptor>,
 }
 
-/// The open descriptors of the process by number, without the one that reads this directory.
+/// Returns the open descriptors of the process by number, without the one that reads /proc/self/fd.
 pub(super) fn open() -> BTreeMap<i32, String> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return BTreeMap::new() };
     let numbers: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
@@ -58,7 +59,7 @@ pub(super) fn list(beside: &AgentParts<'_>, engine: &Engine, config: &Config, no
             Some(token) => watched(token, fd, &file, beside, engine, config, now),
             None => unwatched(fd, &file, beside, config),
         };
-        // A pidfd fires once; exits share a counter.
+        // A pidfd reports a single event and is then closed. `ends_told` counts these events for all pidfds together.
         let events = token.map(|token| if beside.pidfds.owns(token) { 0 } else { event_loop.seen(token) });
         Descriptor { descriptor: fd, kind, watches, events, file }
     };
@@ -73,7 +74,7 @@ fn is_inotify(file: &str) -> bool {
     file == "anon_inode:inotify"
 }
 
-/// A descriptor in the poll.
+/// Returns the kind and the purpose of a descriptor that the poll watches.
 fn watched(
     token: Token,
     fd: i32,
@@ -100,7 +101,7 @@ fn watched(
         RUNTIME => ("cri", format!("the runtime's answers: unix://{}", config.runtime_socket.display())),
         EVENTS => ("cri-events", format!("the runtime's container events: unix://{}", config.runtime_socket.display())),
         MANIFESTS => ("inotify", format!("manifests: {}", config.manifests.display())),
-        MOUNTS => ("mounts", "changes of the mount table, where manifests are".to_owned()),
+        MOUNTS => ("mounts", "changes to the mount table, for manifests".to_owned()),
         LOGIND => bus("logind, which announces shutdowns", "bus"),
         SLICES => bus("systemd, which creates the slices of pods", "bus"),
         token => match listeners::owner(&LISTENERS, SERVER, token) {
@@ -166,14 +167,14 @@ fn signal(fd: i32, beside: &AgentParts<'_>) -> Option<String> {
     })
 }
 
-/// A descriptor that the poll does not watch.
+/// Returns the kind and the purpose of a descriptor that the poll does not watch.
 fn unwatched(fd: i32, file: &str, beside: &AgentParts<'_>, config: &Config) -> (&'static str, String) {
     let plain = |kind, what: &str| (kind, what.to_owned());
     if fd == beside.event_loop.own().0 {
         return plain("epoll", "all descriptors below that have events");
     }
     if fd == beside.root.descriptor() {
-        return ("lock", format!("excludes a second wherry on {}", config.root_dir.display()));
+        return ("lock", format!("prevents a second wherry on {}", config.root_dir.display()));
     }
     if beside.lock.descriptor() == Some(fd) {
         return plain("inhibitor", "logind's delay lock: a shutdown waits until it is closed");
@@ -193,7 +194,7 @@ fn unwatched(fd: i32, file: &str, beside: &AgentParts<'_>, config: &Config) -> (
     if beside.inherited.contains(&fd) {
         return plain("inherited", "not used: inherited from the parent process");
     }
-    // The loop closes any other descriptor in the same iteration, so only a helper thread can hold one open.
+    // The loop closes any other descriptor in the same turn, so only a helper thread can hold one open.
     let helpers = beside.jobs.helpers();
     if helpers.pending().any(|job| job.begun) || Class::ALL.into_iter().any(|class| helpers.stuck(class) > 0) {
         return plain("file", "in use by a helper thread");

@@ -34,7 +34,7 @@ impl DevicePlugins {
         self.devices.as_ref().and_then(Devices::next_deadline)
     }
 
-    /// The poll reported a socket of the device plugins.
+    /// Called when the poll reports a socket of the device plugins.
     pub(super) fn ready(&mut self, token: Token, event_loop: &mut EventLoop, now: Now) -> Vec<Event> {
         if let Some(devices) = &mut self.devices {
             let (registry, mut new_token) = event_loop.accepting();
@@ -43,7 +43,7 @@ impl DevicePlugins {
         self.take_events(event_loop)
     }
 
-    /// Opens the listener, and ends what is late.
+    /// Opens the listener, and ends calls whose deadlines have passed.
     pub(super) fn drive(&mut self, event_loop: &mut EventLoop, now: Now) -> Vec<Event> {
         if let Some(devices) = &mut self.devices {
             let (registry, mut new_token) = event_loop.accepting();
@@ -88,7 +88,8 @@ impl DevicePlugins {
         self.take_events(event_loop)
     }
 
-    /// Returns true if it is a call to a device plugin. Then `take_events` returns its end.
+    /// Cancels the operation. Returns true if it was a call to a device plugin; `take_events` then returns its
+    /// result.
     pub(super) fn cancel(&mut self, op: OpId) -> bool {
         self.devices.as_mut().is_some_and(|devices| devices.cancel(op))
     }

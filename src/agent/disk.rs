@@ -1,5 +1,5 @@
-//! The files of pods, and the records. Small files are created here. Removals may be large, and files of others may
-//! hang: helpers do that.
+//! The files of pods, and the records. Small files are created on the main thread. Helpers perform removals, which
+//! may be large, and access files of other owners, which may hang.
 
 use super::jobs::{JobSpec, Jobs};
 use super::paths;
@@ -18,7 +18,7 @@ use crate::event_loop::Class;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Time limit for the removal of a pod's files: a log of gigabytes takes long on an SD card.
+/// Time limit for removing a pod's files. A log of several gigabytes takes long on an SD card.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(super) struct Disk {
@@ -27,7 +27,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Returns the end of the operation, unless a job ends it later.
+    /// Carries out a call. Returns the event that ends the operation, unless a job ends it later.
     pub(super) fn use_files(&mut self, op: OpId, call: FilesCall, jobs: &mut Jobs, now: Now) -> Option<Event> {
         let files = self.files.clone();
         let deadline = now.boot + REMOVE_TIMEOUT;
@@ -52,7 +52,7 @@ impl Disk {
         }
     }
 
-    /// A helper sets up and removes volumes: file systems of others may hang.
+    /// Has a helper set up or remove volumes, because file systems of other owners may hang.
     pub(super) fn use_volumes(&self, op: OpId, call: VolumesCall, deadline: Boot, jobs: &mut Jobs) {
         let layout = self.files.layout.clone();
         let host_path = |volumes: &[Volume]| volumes.iter().find_map(Volume::host_path).map(PathBuf::from);
@@ -81,7 +81,7 @@ impl Disk {
         }
     }
 
-    /// E4, E7: directories with many files take long.
+    /// E4, E7: has a helper measure the disk usage of pods. Directories with many files take long.
     pub(super) fn measure_pods(&self, op: OpId, pods: Vec<MeasuredPod>, deadline: Boot, jobs: &mut Jobs) {
         let directories: Vec<Directories> = pods.iter().map(|pod| Directories::of(pod, &self.files.layout)).collect();
         let work = move || directories.iter().map(disk_use::measure).collect::<Vec<PodDiskUse>>();
@@ -95,7 +95,8 @@ impl Disk {
         });
     }
 
-    /// Removes a pod's cgroup together with processes that the runtime has lost. Killing them takes a moment.
+    /// Has a helper remove a pod's cgroup together with processes that the runtime has lost track of. Killing them
+    /// takes a moment.
     pub(super) fn remove_by_force(&self, op: OpId, uid: &Uid, jobs: &mut Jobs, now: Now) {
         let (remove, uid) = (self.files.remove_cgroup.clone(), uid.to_string());
         let spec = JobSpec::new(Class::Removals, "remove a pod's cgroup", now.boot + REMOVE_TIMEOUT);
@@ -107,7 +108,7 @@ fn answered<T>(result: Result<T, VolumeError>) -> Result<T, OpError> {
     result.map_err(|e| OpError::Answered { code: Code::Other(2), message: e.to_string() })
 }
 
-/// A `path` on a file system that hangs holds up only the pods that use it.
+/// Returns a job that sets up volumes. A `path` on a file system that hangs delays only the pods that use it.
 fn volumes_job<'a>(name: &'static str, path: Option<&'a Path>, deadline: Boot) -> JobSpec<'a> {
     let spec = JobSpec::new(Class::Volumes, name, deadline);
     match path {

@@ -1,4 +1,4 @@
-//! `wherry debug dump`: the whole state of the engine, and the agent's own state.
+//! `wherry debug dump`: the complete state of the engine, and the agent's own state.
 
 use super::descriptors;
 use super::jobs::Jobs;
@@ -22,7 +22,7 @@ use crate::net::server::listeners::ListenerId;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// State of the agent that is not in the engine; borrowed for one drive of the server.
+/// The state of the agent that is not in the engine, borrowed for one call of `Server::drive`.
 pub(super) struct AgentParts<'a> {
     pub jobs: &'a Jobs,
     pub records: &'a RecordQueue,
@@ -32,7 +32,7 @@ pub(super) struct AgentParts<'a> {
     pub log_writes: &'a LogWrites,
     pub devices: Option<&'a Devices>,
     pub client: &'a CriClient,
-    /// Before this turn: listener, state, bytes queued.
+    /// The connections before this turn: listener, state, bytes queued.
     pub connections: Vec<(ListenerId, &'static str, usize)>,
     pub event_loop: &'a EventLoop,
     pub signals: &'a Signals,
@@ -40,7 +40,7 @@ pub(super) struct AgentParts<'a> {
     pub root: &'a Root,
     pub inherited: &'a BTreeSet<i32>,
     pub events_waiting: usize,
-    /// The runtime's event stream is open or being tried.
+    /// Whether the runtime's event stream is open or being opened.
     pub event_stream: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn dump(
     started: Now,
     now: Now,
 ) -> Value {
-    // Without `..`, so that a new field must be considered here.
+    // The pattern has no `..`, so that a new field must be considered here.
     let AgentParts {
         jobs,
         records,

@@ -1,4 +1,5 @@
-//! Carries out the engine's effects: each goes to its adapter. Each effect with an `OpId` ends in one `Event::Done`.
+//! Carries out the engine's effects: passes each of them to its adapter. Each effect with an `OpId` results in
+//! exactly one `Event::Done`.
 
 use super::runtime::SandboxCall;
 use super::{Agent, Reporting, cluster, credentials, identity, logs, manifests, paths};
@@ -21,7 +22,7 @@ use crate::net::addresses::addresses;
 use std::time::Duration;
 
 impl Agent {
-    /// Returns true if the runtime was called: the request must be sent.
+    /// Carries out an effect. Returns true if the runtime was called, so that the request must be sent.
     pub(super) fn carry_out(&mut self, effect: Effect, now: Now) -> bool {
         match effect {
             Effect::Runtime { op, call, timeout } => return self.call_runtime(op, call, timeout, now),
@@ -164,7 +165,7 @@ impl Agent {
     /// Returns true if the call must be sent now.
     fn call_runtime(&mut self, op: OpId, call: RuntimeCall, timeout: Duration, now: Now) -> bool {
         let Some(sandbox) = self.runtime.call(op, call, timeout, now) else { return true };
-        // A new sandbox gets the host's current DNS settings: a network may come up after Wherry.
+        // A new sandbox gets the host's current DNS settings, because a network may come up after Wherry.
         match &self.config.resolv_conf {
             Some(path) => {
                 paths::read_host_dns(path, sandbox, &mut self.jobs, now);
@@ -177,14 +178,14 @@ impl Agent {
         }
     }
 
-    /// `host`: None if the read of the host's DNS settings gave no answer.
+    /// Creates a sandbox. `host` is None if the host's DNS settings could not be read in time.
     pub(super) fn run_sandbox(&mut self, sandbox: SandboxCall, host: Option<HostDns>, now: Now) {
         for notice in self.runtime.run_sandbox(sandbox, host, now) {
             self.record_notice(&notice, now);
         }
     }
 
-    /// Returns true if a cancellation must be sent to the runtime.
+    /// Cancels an operation. Returns true if a cancellation must be sent to the runtime.
     fn cancel(&mut self, op: OpId) -> bool {
         if self.handlers.cancel(op) {
             self.events.extend(self.handlers.take_events());
@@ -214,11 +215,11 @@ impl Agent {
         if self.reporting.recorder.report_change(&self.engine, uid, name, now) {
             self.serving.pod_changed(uid, name, self.engine.pod(uid).is_some());
         }
-        // A log ends with its container.
+        // A followed log ends when its container ends.
         self.serving.wake(Kind::Pod);
     }
 
-    /// Continues the cgroup calls, and takes their results.
+    /// Continues the cgroup calls, and handles their results.
     pub(super) fn drive_cgroups(&mut self, now: Now) {
         self.cgroups.drive(self.event_loop.registry(), now.boot);
         for result in self.cgroups.take_results() {

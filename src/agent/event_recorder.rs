@@ -1,8 +1,9 @@
-//! Log lines and events of pods: the engine's notices, the ends of containers, and removals of pods. One event a line,
-//! `pod=... container=... reason=...` first, for searching, and the message last.
+//! Writes log lines and events of pods for the engine's notices, the ends of containers, and the removal of pods.
+//! Each event is one log line, which begins with `pod=... container=... reason=...` for searching and ends with the
+//! message.
 //!
-//! Each restart of a crashing pod is logged, since its back-off makes restarts rare. A notice that repeats is logged at
-//! most once a minute.
+//! Each restart of a crashing container is logged, since the back-off makes restarts rare. A notice that repeats is
+//! logged at most once a minute.
 
 use super::logging::LogDeduplicator;
 use crate::api::k8s::ContainerState;
@@ -18,18 +19,18 @@ use log::Level;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// A longer warning is truncated, in characters.
+/// Maximum length of a stored warning, in characters. A longer one is truncated.
 const MAX_WARNING: usize = 500;
 
 /// Writes the log lines and the events of pods and of the node.
 #[derive(Debug, Default)]
 pub struct EventRecorder {
-    /// The pods about which something was logged.
+    /// The pods for which something was logged.
     pods: BTreeMap<Uid, OfPod>,
     cache: EventCache,
-    /// The errors of manifests that are events already.
+    /// The errors of manifests that have already been recorded as events.
     manifest_errors: BTreeSet<String>,
-    /// Events were recorded since `take_changed`.
+    /// Whether events were recorded since the last `take_changed`.
     changed: bool,
 }
 
@@ -40,7 +41,7 @@ struct OfPod {
 }
 
 impl EventRecorder {
-    /// `cache`: the events of earlier runs.
+    /// Creates a recorder. `cache` has the events of earlier runs.
     pub(super) fn new(cache: EventCache) -> EventRecorder {
         EventRecorder { cache, ..EventRecorder::default() }
     }
@@ -49,7 +50,7 @@ impl EventRecorder {
         &self.cache
     }
 
-    /// Whether events were recorded since the last call.
+    /// Reports whether events were recorded since the last call.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
@@ -74,14 +75,15 @@ impl EventRecorder {
         );
         let line = line(notice);
         match notice.severity {
-            // Of little use: it always follows Pulled and precedes Started.
+            // A Created event is of little use: it always follows Pulled and precedes Started.
             Severity::Normal if notice.reason == Reason::Created => log::debug!("{line}"),
             Severity::Normal => log::info!("{line}"),
             Severity::Warning => log_once(log, Level::Warn, &line, now),
         }
     }
 
-    /// The pod's status changed, or the pod was forgotten. Returns false if its removal was logged before.
+    /// Logs that the pod's status has changed or that the pod was forgotten. Returns false if its removal was logged
+    /// before.
     pub(super) fn report_change(&mut self, engine: &Engine, uid: &Uid, name: &FullName, now: Now) -> bool {
         if let Some(view) = engine.pod(uid) {
             log::debug!("{}", summary(&view));
@@ -109,7 +111,7 @@ impl EventRecorder {
             Severity::Warning => log::warn!("{}", ended_line(of)),
         }
         let reason = end.reason.as_deref().filter(|r| !r.is_empty()).map(|r| format!(" ({r})")).unwrap_or_default();
-        // Only text that equal ends have in common, so that they share an event.
+        // The message contains only what similar ends have in common, so that they are counted as one event.
         let message = &format!("Container {container} ended with exit code {}{reason}", end.exit_code);
         let field_path = pod.field_of(container);
         let (pod, field_path) = (Some((&pod.uid, &pod.name)), Some(field_path.as_str()));
@@ -144,7 +146,7 @@ impl EventRecorder {
         self.cache.record(event, now);
     }
 
-    /// The last warning about a pod whose containers do not start: its status has no place for it.
+    /// Returns the last warning about a pod whose containers do not start. The pod's status has no field for it.
     pub fn warning(&self, uid: &Uid) -> Option<&str> {
         self.pods.get(uid)?.warning.as_deref()
     }
@@ -183,7 +185,7 @@ fn line(notice: &Notice) -> String {
     line
 }
 
-/// The log line for a problem of a manifest. Fields that the problem does not have are omitted.
+/// Returns the log line for a problem of a manifest. Fields that the problem does not have are omitted.
 fn manifest_error_line(problem: &Problem) -> String {
     let mut text = format!("manifest error file={:?}", problem.path);
     // Writing to a String cannot fail.
@@ -199,7 +201,7 @@ fn manifest_error_line(problem: &Problem) -> String {
     text
 }
 
-/// `pod=default/web phase=Running ready=True main=running`
+/// Returns a line such as `pod=default/web status phase=Running ready=True main=running`.
 fn summary(view: &PodView<'_>) -> String {
     let status = view.status;
     let of = |conditions: &[crate::api::k8s::PodCondition], kind: &str| {
@@ -231,7 +233,7 @@ fn ended_line(ContainerEnd { pod, container, restart_count, end }: &ContainerEnd
     }
     let _ = write!(line, " restarts={restart_count}");
     if let Some(message) = end.message.as_deref().map(str::trim_end).filter(|m| !m.is_empty()) {
-        // A termination message has up to 4,096 bytes; the first part is enough for the log.
+        // A termination message can have up to 4,096 bytes; its first part is enough for the log.
         let start: String = message.chars().take(200).collect();
         let more = if start.len() < message.len() { "..." } else { "" };
         let _ = write!(line, " message={:?}", format!("{start}{more}"));

@@ -1,4 +1,5 @@
-//! Brings the results of the adapters to the engine as events, and the configuration to all that depends on it.
+//! Passes the results of the adapters to the engine as events, and the configuration to everything that depends on
+//! it.
 
 use super::cluster::ClusterConnection;
 use super::serving::Serving;
@@ -18,7 +19,7 @@ use mio::Token;
 use std::net::IpAddr;
 
 impl Agent {
-    /// The runtime may have answered.
+    /// Handles responses of the runtime.
     pub(super) fn drive_runtime(&mut self, now: Now) {
         let (out, again) = self.runtime.drive(now.boot);
         self.take_client_events(out, again, now);
@@ -72,7 +73,7 @@ impl Agent {
                     }
                 }
                 ClientEvent::Called { operation_type, handler, duration, error } => {
-                    // The periodic lists would drown the other lines.
+                    // The periodic calls would drown out the other lines.
                     let routine = !error && matches!(operation_type, "list_podsandbox" | "list_containers" | "status");
                     let level = if routine { Level::Trace } else { Level::Debug };
                     log::log!(level, "call={operation_type} ms={:.1} error={error}", duration.as_secs_f64() * 1e3);
@@ -86,25 +87,25 @@ impl Agent {
         self.runtime.reuse(out);
     }
 
-    /// The runtime's event stream may have events.
+    /// Handles events of the runtime's event stream.
     pub(super) fn drive_container_events(&mut self, now: Now) {
         let Agent { runtime, event_loop, metrics, reporting, .. } = self;
         let events = runtime.drive_container_events(event_loop, metrics, &mut reporting.standing, now);
         self.events.extend(events);
     }
 
-    /// logind's bus is ready, or one of its deadlines has passed.
+    /// Called when logind's bus is ready, or one of its deadlines has passed.
     pub(super) fn drive_logind(&mut self, now: Now) {
         let events = self.logind.drive(self.event_loop.registry(), &mut self.reporting.recorder, now);
         self.events.extend(events);
     }
 
-    /// The poll reported a socket of the device plugins.
+    /// Called when the poll reports a socket of the device plugins.
     pub(super) fn device_ready(&mut self, token: Token, now: Now) {
         self.events.extend(self.devices.ready(token, &mut self.event_loop, now));
     }
 
-    /// A deadline of the device plugins has passed.
+    /// Called when a deadline of the device plugins has passed.
     pub(super) fn drive_devices(&mut self, now: Now) {
         self.events.extend(self.devices.drive(&mut self.event_loop, now));
     }
@@ -116,7 +117,7 @@ impl Agent {
         self.drive_cluster(now);
     }
 
-    /// None: there is nothing to do for the cluster, also because the process ends.
+    /// Returns None if there is nothing to do for the cluster, or if the process is stopping.
     pub(super) fn cluster_deadline(&self) -> Option<Boot> {
         let cluster = self.cluster.as_ref().filter(|_| self.course.stops_at().is_none());
         cluster.and_then(ClusterConnection::next_deadline)
@@ -128,36 +129,36 @@ impl Agent {
         }
     }
 
-    /// The next event of the API server, if there is time for it in this turn, which has begun at `now`. A process that
-    /// ends takes none: each could be a reason for another record, which it would have to write.
+    /// Returns the next event of the API server, if there is time for it in this turn, which began at `now`. A
+    /// stopping process takes no events, because each could cause another record to be written.
     pub(super) fn next_api_event(&mut self, now: Now) -> Option<Event> {
         let cluster = self.cluster.as_mut().filter(|_| self.course.stops_at().is_none())?;
         cluster.next_event(&mut self.event_loop, now)
     }
 
-    /// inotify reports a change of the manifests.
+    /// Called when inotify reports a change to the manifests.
     pub(super) fn manifests_moved(&mut self, now: Now) {
         let report = self.manifests.ready(now);
         self.events.extend(report.map(Event::Manifests));
     }
 
-    /// A deadline of the manifests has passed.
+    /// Called when a deadline of the manifests has passed.
     pub(super) fn manifests_due(&mut self, now: Now) {
         let report = self.manifests.due(now);
         self.events.extend(report.map(Event::Manifests));
     }
 
-    /// SIGHUP: reads the configuration and all manifests again.
+    /// Handles SIGHUP: reads the configuration and all manifests again.
     pub(super) fn reload(&mut self, now: Now) {
         self.reporting.service.notify_reload(&mut self.reporting.standing, now.boot);
         let id = paths::read_configuration(self.config.flags.clone(), &mut self.jobs, now);
-        // A second request replaces the first, which may have read an older file.
+        // A second reload replaces the first, which may have read an older file.
         if let Some(earlier) = self.reporting.service.reload.replace(id) {
             self.jobs.drop_result(earlier);
         }
     }
 
-    /// The configuration was read, or the read failed.
+    /// Takes the configuration that a reload has read, or the error.
     pub(super) fn reloaded(&mut self, loaded: Result<Loaded, JobError>, now: Now) {
         match loaded {
             Ok(loaded) => self.take_configuration(loaded, now),
@@ -180,7 +181,7 @@ impl Agent {
             log::warn!("reload: {problem}");
         }
         let new = loaded.config;
-        // The node name and the root directory do not change until the next start.
+        // Changes to the node name and the root directory take effect only at the next start.
         let at_start =
             Config { node_name: self.config.node_name.clone(), root_dir: self.config.root_dir.clone(), ..new.clone() };
         let node = start::node_facts(&at_start);
@@ -196,7 +197,8 @@ impl Agent {
         }
     }
 
-    /// Applies the settings that can change while Wherry runs. The others need a restart, which leaves pods running.
+    /// Applies the settings that can change while Wherry runs. Other changes need a restart of Wherry, which leaves
+    /// pods running.
     fn apply(&mut self, mut new: Config, node: NodeFacts, now: Now) {
         logging::set_verbosity(new.verbosity);
         self.metrics.set_node_size(&node);
@@ -247,8 +249,8 @@ impl Agent {
         self.kubectl_configured(before.kubectl_address, before.kubectl_port, now);
     }
 
-    /// A reload has perhaps changed the address of the API for kubectl. If the new one cannot be opened, the old one
-    /// stays.
+    /// Moves the API for kubectl if a reload has changed its address or port. If the new listener cannot be opened,
+    /// the old one stays.
     fn kubectl_configured(&mut self, address: IpAddr, port: u16, now: Now) {
         if (address, port) == (self.config.kubectl_address, self.config.kubectl_port) {
             return;

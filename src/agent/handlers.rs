@@ -1,4 +1,4 @@
-//! Starts the probes and hooks that do not need the runtime. The name of a host is looked up first, by a helper thread.
+//! Starts the probes and hooks that do not need the runtime. A helper thread first looks up the name of a host.
 
 use super::jobs::{JobSpec, Jobs};
 use crate::adapters::handlers::{self, Handlers};
@@ -76,7 +76,7 @@ impl LocalHandlers {
         self.take_events()
     }
 
-    /// The poll reported a socket of a probe or hook.
+    /// Called when the poll reports a socket of a probe or hook.
     pub(super) fn ready(&mut self, token: Token, event_loop: &mut EventLoop) -> Vec<Event> {
         if self.handlers.ready(token, event_loop.registry()) {
             event_loop.again(token);

@@ -1,4 +1,4 @@
-//! The files of the node's certificates: makes requests and stores certificates on a helper thread, and tells the
+//! The files of the node's certificates: creates requests and stores certificates on a helper thread, and tells the
 //! engine which client certificate is in use (C7). `kube::node_server` reads the serving certificate.
 
 use super::cluster::ClusterConnection;
@@ -17,7 +17,7 @@ use crate::event_loop::Class;
 use crate::net::x509;
 use std::time::Duration;
 
-/// Time limit for the generation of a key and for durable writes.
+/// Time limit for generating a key and for durable writes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The result of an `IdentityCall`.
@@ -28,7 +28,8 @@ enum Changed {
     Serving(Result<InUse, String>),
 }
 
-/// The certificate in the credentials. None: there is none, or it cannot be read (then the server refuses it, too).
+/// Returns the certificate in the credentials, or None if there is none or it cannot be read. (In the latter case,
+/// the server refuses it too.)
 pub(super) fn in_use(credentials: &Credentials, is_managed: bool) -> Option<InUse> {
     let certificate = x509::read(credentials.client_certificate()?).ok()?;
     Some(InUse::Client { validity: identity::validity(&certificate), is_managed })
@@ -88,7 +89,7 @@ fn use_changed(
     answer.map_err(|message| OpError::Answered { code: Code::Other(2), message })
 }
 
-/// The event that tells the engine which client certificate is in use.
+/// Returns the event that tells the engine which client certificate is in use.
 pub(super) fn client_certificate(credentials: &Credentials, config: &Config) -> Event {
     let is_managed = config.kubeconfig.as_ref().is_some_and(|path| identity::is_managed(path, &config.root_dir));
     Event::Api(ApiEvent::Certificate(Signer::Client, in_use(credentials, is_managed)))

@@ -1,4 +1,4 @@
-//! The jobs of helper threads, and how the agent continues with their results.
+//! The jobs of helper threads, and how the agent uses their results.
 
 use super::Agent;
 use crate::api::time::{Boot, Now};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a job does, for messages and limits.
+/// The description of a job, for messages and limits.
 pub(super) struct JobSpec<'a> {
     class: Class,
     name: &'static str,
@@ -22,19 +22,19 @@ impl<'a> JobSpec<'a> {
         JobSpec { class, name, deadline, path: None }
     }
 
-    /// The job accesses this path, which may hang. One job of the class and the path runs at a time.
+    /// Sets the path that the job accesses and that may hang. Only one job of a class and a path runs at a time.
     pub(super) fn on(self, path: &'a Path) -> JobSpec<'a> {
         JobSpec { path: Some(path), ..self }
     }
 }
 
-/// Continues with the result of a job. `Err`: the job has no result.
+/// Handles the result of a job. `Err`: the job has no result.
 pub(super) type Then = Box<dyn FnOnce(&mut Agent, Result<(), JobError>, Now)>;
 
 /// A job whose result is awaited.
 struct Awaited {
     name: &'static str,
-    /// A cancellation of this operation cancels the job.
+    /// Cancelling this operation cancels the job.
     op: Option<OpId>,
     then: Then,
 }
@@ -50,7 +50,7 @@ impl Jobs {
         Jobs { helpers, awaited: BTreeMap::new() }
     }
 
-    /// Has a helper thread do `work`, and passes its result to `then` on the main thread.
+    /// Runs `work` on a helper thread, and passes its result to `then` on the main thread.
     pub(super) fn run<T: Send + 'static>(
         &mut self,
         spec: JobSpec<'_>,
@@ -77,7 +77,7 @@ impl Jobs {
         id
     }
 
-    /// Has a helper thread do the work of an operation. `answer` makes the operation's answer of the result.
+    /// Runs the work of an operation on a helper thread. `answer` converts the result to the operation's answer.
     pub(super) fn run_op<T: Send + 'static>(
         &mut self,
         op: OpId,
@@ -91,7 +91,7 @@ impl Jobs {
         });
     }
 
-    /// The job's operation can be cancelled (`cancel`).
+    /// Allows the job to be cancelled with its operation (`cancel`).
     pub(super) fn make_cancellable(&mut self, id: JobId, op: OpId) {
         if let Some(awaited) = self.awaited.get_mut(&id) {
             awaited.op = Some(op);
@@ -105,17 +105,17 @@ impl Jobs {
         true
     }
 
-    /// The result of the job is no longer needed.
+    /// Drops the result of a job, because it is no longer needed.
     pub(super) fn drop_result(&mut self, id: JobId) {
         self.awaited.remove(&id);
     }
 
-    /// The number of jobs whose results are awaited.
+    /// Returns the number of jobs whose results are awaited.
     pub(super) fn count(&self) -> usize {
         self.awaited.len()
     }
 
-    /// The jobs whose results are awaited, with their names.
+    /// Returns the jobs whose results are awaited, with their names.
     pub(super) fn awaited(&self) -> impl Iterator<Item = (JobId, &'static str)> {
         self.awaited.iter().map(|(id, job)| (*id, job.name))
     }
@@ -128,14 +128,14 @@ impl Jobs {
         self.helpers.next_deadline()
     }
 
-    /// Starts waiting jobs. Returns those that have ended.
+    /// Starts waiting jobs. Returns the jobs that have ended.
     pub(super) fn drive(&mut self, now: Boot) -> Vec<Finished<()>> {
         let mut finished = Vec::new();
         self.helpers.drive(now, &mut finished);
         finished
     }
 
-    /// The job has ended. None: its result is no longer needed.
+    /// Returns the handler for the result of a job that has ended, or None if the result is no longer needed.
     pub(super) fn ended(&mut self, id: JobId) -> Option<Then> {
         self.awaited.remove(&id).map(|job| job.then)
     }

@@ -1,4 +1,4 @@
-//! What the kernel reports about containers and the node: the ends of processes (P8), a lack of memory, and writes to
+//! What the kernel reports about containers and the node: the end of processes (P8), memory pressure, and writes to
 //! container logs.
 
 use crate::adapters::host::memory_pressure::MemoryPressure;
@@ -26,12 +26,13 @@ impl KernelReports {
         Event::Watched { uid, id, ok: watched.is_ok() }
     }
 
-    /// The process of this token may have ended.
+    /// Called when the process of this token may have ended.
     pub(super) fn process_ended(&mut self, token: Token, registry: &Registry) -> Option<Event> {
         self.pidfds.ended(registry, token).map(|(uid, id)| Event::Ended { uid, id })
     }
 
-    /// E1: without the kernel's reports, the engine measures more often.
+    /// E1: starts or stops watching for memory pressure. Without the kernel's reports, the engine measures more
+    /// often.
     pub(super) fn watch_memory_pressure(&mut self, wanted: bool, event_loop: &mut EventLoop) -> Option<Event> {
         if let Some(watch) = self.memory_pressure.take() {
             watch.close(event_loop.registry());
@@ -43,7 +44,7 @@ impl KernelReports {
         match MemoryPressure::watch(event_loop.registry(), token) {
             Ok(watch) => self.memory_pressure = Some(watch),
             Err(e) => log::info!(
-                "the kernel does not report a lack of memory, so it is measured every 10 s \
+                "the kernel does not report memory pressure, so it is measured every 10 s \
                  path=/proc/pressure/memory error={:?}",
                 e.to_string()
             ),
@@ -51,7 +52,7 @@ impl KernelReports {
         Some(Event::MemoryWatched { works: self.memory_pressure.is_some() })
     }
 
-    /// Returns an event if the log cannot be watched.
+    /// Starts watching a log. Returns an event if the log cannot be watched.
     pub(super) fn watch_log(&mut self, id: ContainerId, path: &str, event_loop: &mut EventLoop) -> Option<Event> {
         let token = event_loop.token();
         match self.log_writes.watch(event_loop.registry(), || token, id.clone(), path) {
@@ -63,7 +64,7 @@ impl KernelReports {
         }
     }
 
-    /// The logs that were written.
+    /// Returns events for the logs that were written.
     pub(super) fn logs_written(&mut self) -> impl Iterator<Item = Event> + use<> {
         self.log_writes.take().into_iter().map(|id| Event::LogWritten { id })
     }

@@ -1,8 +1,8 @@
-//! The log: one event a line on stderr, as `what happened key=value ...`.
+//! The log: one line per event on stderr, in the form `what happened key=value ...`.
 //!
-//! Under systemd a line starts with the journal's priority (`<4>`), otherwise with the time and the level. A write to
-//! stderr neither blocks nor ends the daemon, even if stderr is a full pipe, a stopped terminal or closed: a line that
-//! cannot be written now is dropped and counted, and the next written line is preceded by the count.
+//! Under systemd, a line starts with the journal's priority (`<4>`), otherwise with the time and the level. A write
+//! to stderr never blocks or ends the daemon, even if stderr is a full pipe, a stopped terminal or closed. A line
+//! that cannot be written immediately is dropped and counted, and the count is written before the next line.
 
 use crate::api::printable;
 use crate::api::time::Boot;
@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A pipe that is ready accepts this much at once (PIPE_BUF), and so does a socket.
+/// A pipe or socket that is ready accepts this number of bytes at once (PIPE_BUF).
 const MAX_LINE: usize = 4096;
 /// A persistent error is logged again after this time.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ const MAX_KEYS: usize = 256;
 
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Starts logging, once in a process. A second call does nothing.
+/// Starts logging. A second call in the process does nothing.
 pub fn init(verbosity: u32) {
     let journal = stderr_is_the_journal();
     let started = env_logger::Builder::new()
@@ -53,12 +53,13 @@ pub fn set_verbosity(verbosity: u32) {
     });
 }
 
-/// Number of lines dropped since the start.
+/// Returns the number of lines dropped since the start.
 pub fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-/// `JOURNAL_STREAM` identifies the journal's socket; stderr may have been redirected since systemd set it.
+/// Reports whether stderr is the journal's socket, which `JOURNAL_STREAM` identifies. stderr may have been redirected
+/// since systemd set the variable.
 fn stderr_is_the_journal() -> bool {
     let Some(stream) = std::env::var_os("JOURNAL_STREAM") else { return false };
     let Ok(stat) = rustix::fs::fstat(io::stderr()) else { return false };
@@ -151,7 +152,7 @@ impl<F: AsFd> Write for LineWriter<F> {
     }
 }
 
-/// Persistent errors: each is logged when it starts, and then at most once a minute.
+/// Limits how often a persistent error is logged: when it first occurs, and then at most once a minute.
 #[derive(Debug, Default)]
 pub struct LogDeduplicator {
     logged: BTreeMap<String, Logged>,
@@ -170,7 +171,8 @@ impl LogDeduplicator {
         LogDeduplicator::default()
     }
 
-    /// Returns whether to log the error now. If so, the value is the number of repetitions since the last log line.
+    /// Returns None if the error must not be logged now. Otherwise, the value is the number of repetitions since the
+    /// last log line.
     pub fn repetitions(&mut self, key: &str, now: Boot) -> Option<u64> {
         if let Some(last) = self.logged.get_mut(key) {
             last.last_seen = now;
@@ -189,7 +191,7 @@ impl LogDeduplicator {
         Some(0)
     }
 
-    /// Logs that a helper job has no result. Returns the message.
+    /// Logs that a helper job ended without a result. Returns the message.
     pub(super) fn job_failed(&mut self, e: &JobError, now: Boot) -> String {
         let why = e.to_string();
         if let Some(repeated) = self.repetitions(&why, now) {
@@ -198,7 +200,7 @@ impl LogDeduplicator {
         why
     }
 
-    /// The result of an operation's job. The error of a job without a result is logged.
+    /// Returns the result of an operation's job. If the job has none, logs and returns the error.
     pub(super) fn job_result<T>(&mut self, result: Result<T, JobError>, now: Boot) -> Result<T, OpError> {
         result.map_err(|e| OpError::Unknown(self.job_failed(&e, now)))
     }

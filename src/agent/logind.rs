@@ -1,5 +1,5 @@
-//! The adapter side of graceful shutdown: logind's bus, the drop-in, and the inhibitor lock. systemd's descriptor store
-//! holds a copy of the lock (S7).
+//! The agent's part of graceful shutdown: calls to logind, the drop-in, and the inhibitor lock. systemd's file
+//! descriptor store holds a copy of the lock (S7).
 
 use super::event_recorder::EventRecorder;
 use super::jobs::{JobSpec, Jobs};
@@ -20,9 +20,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// Prefix of a lock's name in systemd's store, followed by the pid of the process that took it, `-` and a number.
-/// systemd can only remove descriptors by name. Each lock has a name of its own, so that a late removal does not remove
-/// another lock.
+/// Prefix of a lock's name in systemd's store. The pid of the process that took the lock, `-` and a number follow.
+/// systemd can remove descriptors only by name, so each lock has a unique name: a late removal cannot remove another
+/// lock.
 const NAME: &str = "wherry-lock-";
 
 /// gRPC's code INTERNAL, for Wherry's own errors.
@@ -34,23 +34,24 @@ pub(super) struct Connection {
     pub(super) lock: HeldLock,
 }
 
-/// The lock, if one is held, and the content of systemd's descriptor store.
+/// The lock, if one is held, and the outdated locks in systemd's file descriptor store.
 #[derive(Default)]
 pub(super) struct HeldLock {
     held: Option<Held>,
-    /// Names in systemd's store to remove.
+    /// The names that must be removed from systemd's store.
     stale: BTreeSet<String>,
 }
 
 struct Held {
     name: String,
     lock: Lock,
-    /// The lock's descriptor is in systemd's file descriptor store.
+    /// Whether the lock's descriptor is in systemd's file descriptor store.
     stored: bool,
 }
 
 impl HeldLock {
-    /// Takes over the descriptors that systemd kept for a previous run. To be called once, before anything is opened.
+    /// Takes over the descriptors that systemd kept from a previous run. Must be called once, before any descriptor
+    /// is opened.
     pub(super) fn inherited() -> HeldLock {
         HeldLock::one_of(systemd::inherited())
     }
@@ -90,23 +91,23 @@ impl HeldLock {
         self.held.is_some()
     }
 
-    /// Whether logind still has the lock. `takers` are the processes in logind's list of locks. If logind has lost a
-    /// lock, its FIFO has no reader.
+    /// Reports whether logind still has the lock. `takers` are the processes in logind's list of locks. If logind has
+    /// lost a lock, the lock's FIFO has no reader.
     fn is_in_force(&self, takers: &[u32]) -> bool {
         let known = |held: &Held| !systemd::is_broken(held.lock.as_fd()) && held.lock.is_among(takers);
         self.held.as_ref().is_some_and(known)
     }
 
-    /// Takes a new lock, and then closes the old one.
+    /// Replaces the lock. The old lock is closed only after the new one was taken.
     fn take(&mut self, lock: Lock) {
         self.release();
         let name = |n: u32| format!("{NAME}{}-{n}", std::process::id());
-        // (Another process may have had our pid.)
+        // (An earlier process may have had the same pid.)
         let free = (0..).map(name).find(|name| !self.stale.contains(name)).unwrap_or_default();
         self.held = Some(Held { name: free, lock, stored: false });
     }
 
-    /// S4: closes the lock. `store` removes systemd's copy.
+    /// S4: closes the lock. The next `store` removes systemd's copy.
     fn release(&mut self) {
         self.stale.extend(self.held.take().map(|held| held.name));
     }
@@ -134,7 +135,7 @@ impl HeldLock {
     }
 }
 
-/// The pid of the process that took the lock of this name. None: the name is not one of Wherry's.
+/// Returns the pid of the process that took the lock of this name, or None if the name is not one of Wherry's.
 fn taker(name: &str) -> Option<u32> {
     let (pid, number) = name.strip_prefix(NAME)?.split_once('-')?;
     number.parse::<u32>().ok()?;
@@ -177,8 +178,8 @@ impl Connection {
         events
     }
 
-    /// Starts a call on the bus, or a change of the drop-in in `directory`. Returns true if it is a call on the bus;
-    /// then call `drive`.
+    /// Starts a call on the bus, or a change of the drop-in in `directory`. Returns true if `drive` must be called,
+    /// to send the call.
     pub(super) fn call(
         &mut self,
         op: OpId,
@@ -213,7 +214,7 @@ impl Connection {
         Event::Done { op, result: stored.map(|()| Answer::Ok).map_err(internal) }
     }
 
-    /// The engine logs the other events.
+    /// Logs events of the connection. The engine logs the other events.
     fn report(&self, event: &LogindEvent, recorder: &mut EventRecorder, now: Now) {
         match event {
             LogindEvent::Up => {
@@ -262,7 +263,7 @@ mod tests {
     use super::*;
     use rustix::pipe::pipe;
 
-    /// A pipe as a lock: reader and writer. logind has the reader.
+    /// Returns the reader and the writer of a pipe that stands for a lock. logind has the reader.
     fn lock() -> (OwnedFd, OwnedFd) {
         pipe().unwrap()
     }
@@ -301,7 +302,7 @@ mod tests {
         of(vec![(first, again(&a.1)), (first, again(&b.1))], first, &[]);
         of(vec![(first, broken()), (second, again(&b.1))], second, &[first]);
         of(vec![(second, again(&b.1)), (first, broken())], second, &[first]);
-        // The engine checks it with logind.
+        // The engine later checks with logind whether this lock is in force.
         of(vec![(first, broken())], first, &[]);
     }
 

@@ -1,4 +1,4 @@
-//! Carries out the rotation of container logs: a size on the loop, renames and compression by a helper.
+//! Carries out the rotation of container logs. The loop itself reads sizes; a helper renames and compresses files.
 
 use super::jobs::{JobSpec, Jobs};
 use crate::adapters::logs::rotate;
@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Time limit to compress the files of a container: gigabytes take long on a small machine.
+/// Time limit for compressing the logs of a container. Gigabytes take long on a small machine.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Returns the end of the operation, unless a job ends it later.
+/// Carries out a call. Returns the event that ends the operation, unless a job ends it later.
 pub(super) fn use_log(op: OpId, call: LogCall, jobs: &mut Jobs, now: Now) -> Option<Event> {
     match call {
         LogCall::Measure { path } => {
@@ -26,7 +26,7 @@ pub(super) fn use_log(op: OpId, call: LogCall, jobs: &mut Jobs, now: Now) -> Opt
             Some(Event::Done { op, result: restored.map(|()| Answer::Ok).map_err(log_error) })
         }
         LogCall::Rotate { path, max_files } => {
-            // While a rotation hangs, another one of the same log must not touch its files.
+            // While a rotation hangs, no other rotation of the same log may touch its files.
             let (path, of_job) = (PathBuf::from(&path), PathBuf::from(path));
             let at = Timestamp::from_nanosecond(i128::from(now.wall.0)).unwrap_or_default();
             let work = move || {

@@ -1,4 +1,5 @@
-//! Has helpers read the manifests and write their records: each read may block as long as the file system does.
+//! Has helpers read the manifests and write their records, because a read may block for as long as the file system
+//! hangs.
 
 use super::jobs::{JobSpec, Jobs};
 use super::record_queue::RECORD_TIMEOUT;
@@ -10,8 +11,8 @@ use crate::engine::op::{OpError, OpId};
 use crate::event_loop::{Class, JobError};
 use std::time::Duration;
 
-/// Time limit for a read of the manifest directory or of a file in it. On file systems that depend on a server the
-/// limit is shorter.
+/// Time limit for reading the manifest directory or a file in it. The limit is shorter on file systems that depend on
+/// a server.
 const INSPECTION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Stores the last good versions of manifests.
@@ -44,7 +45,7 @@ pub(super) fn inspect(manifests: &mut Manifests, jobs: &mut Jobs, now: Now) {
             spec,
             move || inspection.run(),
             move |agent, seen, now| {
-                // The manifests report these errors in more detail.
+                // `Manifests` reports these errors in more detail.
                 let seen = seen.map_err(|e| match e {
                     JobError::Stuck { .. } => NotSeen::Stuck,
                     e => NotSeen::NotBegun(e.to_string()),

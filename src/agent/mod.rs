@@ -1,22 +1,24 @@
-//! The daemon: one loop that carries events to the engine and the engine's effects to the adapters. It decides nothing.
+//! The daemon: one loop that passes events to the engine and the engine's effects to the adapters. It makes no
+//! decisions.
 //!
-//! `Agent::run` is the loop, and `sources` lists what wakes it. `start` builds the agent, `stopping` ends it. `effects`
-//! carries effects out, `events` brings events in, and `jobs` has helper threads do work that can block.
+//! `Agent::run` is the loop, and `sources` lists what wakes it. `start` builds the agent, `stopping` ends it.
+//! `effects` carries out effects, `events` collects events, and `jobs` runs work that can block on helper threads.
 //!
-//! Only `sources`, `effects`, `events`, `serving` and this file extend the agent. The others own the state of one
-//! concern: their functions get what they need as arguments, and return events or what the agent has to do. (What
-//! follows a job of a helper gets the agent again, because the job cannot hold it.) `runtime` has the calls to the
-//! container runtime, `logind` graceful shutdown, `devices` the device plugins, `handlers` probes and hooks, `kernel`
-//! what the kernel reports, `cluster` the connection to the API server, `identity` its certificates. `disk` and
-//! `record_queue` write files and records, `manifests` reads manifests, `logs` rotates logs. `paths` lets helpers read
-//! files that Wherry does not own, `credentials` those for image pulls.
+//! Only `sources`, `effects`, `events`, `serving` and this file extend `Agent`. Each of the other modules owns the
+//! state of one concern: its functions get what they need as arguments, and return events or what the agent has to do
+//! next. (The continuation of a helper's job gets the agent as an argument, because the job cannot hold a reference
+//! to it.) `runtime` has the calls to the container runtime, `logind` graceful shutdown, `devices` the device
+//! plugins, `handlers` probes and hooks, `kernel` what the kernel reports, `cluster` the connection to the API
+//! server, `identity` the node's certificates. `disk` and `record_queue` write files and records, `manifests` reads
+//! manifests, `logs` rotates logs. `paths` has helpers read files that Wherry does not own, and `credentials` reads
+//! the credentials for image pulls.
 //!
-//! `serving` drives the server: `act` is what a request needs next, `requests` has those that wait for the engine,
-//! `content` the data that the server shows, `bodies` the lists and watches, `pod_changes` the positions of watches,
-//! `kube` the API for kubectl, `views` the form in which it shows pods, `descriptors` and `dump` the internal state.
-//! `event_recorder` writes the log lines and events of pods, `event_cache` keeps the events, `reports` keeps them over
-//! a restart, `logging` formats the log, and `service` notifies systemd. `system_check` checks the machine, and `purge`
-//! is the command of that name; it does not use the engine.
+//! `serving` drives the server: `act` defines the next step of a request, `requests` has the requests that wait for
+//! the engine, `content` the data that the server shows, `bodies` the lists and watches, `pod_changes` the positions
+//! of watches, `kube` the API for kubectl, `views` the form in which it shows pods, `descriptors` and `dump` the
+//! internal state. `event_recorder` writes the log lines and events of pods, `event_cache` keeps the events,
+//! `reports` preserves them across a restart, `logging` formats the log, and `service` notifies systemd.
+//! `system_check` checks the machine. `purge` implements the command of that name; it does not use the engine.
 
 mod act;
 mod bodies;
@@ -105,18 +107,18 @@ pub struct Agent {
 /// The process and its root directory.
 struct Process {
     started: Now,
-    /// Held for the life of the process: excludes a second instance on this root directory.
+    /// Held for the life of the process, to prevent a second instance on this root directory.
     root: Root,
     /// Descriptors inherited from the parent process. Wherry does not use them.
     inherited: BTreeSet<i32>,
-    /// At the start.
+    /// The state of the seal key when the process started.
     seal_key: KeyState,
 }
 
 /// The log lines and events of pods and of the node, and the status of the service.
 struct Reporting {
     service: service::Service,
-    /// The lines that were logged last, so that a repetition is not.
+    /// The lines that were logged recently, so that repetitions are suppressed.
     standing: logging::LogDeduplicator,
     recorder: event_recorder::EventRecorder,
     conditions: ConditionTimes,
@@ -139,7 +141,7 @@ impl Reporting {
     }
 }
 
-/// Runs until SIGTERM or SIGINT. Pods continue to run (S10).
+/// Runs the agent until SIGTERM or SIGINT. Pods keep running afterwards (S10).
 pub fn run(config: Config) -> ExitCode {
     let mut agent = match start::agent(config) {
         Ok(agent) => agent,
@@ -166,7 +168,7 @@ impl Agent {
         self.reporting.recorder.node_event(Severity::Normal, Reason::Starting, message, now);
         let credentials = self.cluster.as_ref().and_then(cluster::ClusterConnection::credentials);
         self.events.extend(credentials.map(|credentials| identity::client_certificate(credentials, &self.config)));
-        // The first drive opens the listeners and starts to connect.
+        // The first calls open the listeners and start to connect.
         self.drive_runtime(now);
         self.drive_logind(now);
         self.drive_server(now);
@@ -197,7 +199,7 @@ impl Agent {
         self.settle_after(Vec::new(), now);
     }
 
-    /// Like `settle`, with effects that the engine has returned already.
+    /// Like `settle`, but first carries out effects that the engine has already returned.
     fn settle_after(&mut self, mut effects: Vec<Effect>, now: Now) {
         let mut called = false;
         loop {
@@ -223,8 +225,8 @@ impl Agent {
                 self.flush_to_runtime(now);
                 continue;
             }
-            // Start the submitted jobs now, not after one more turn that does not wait. A job that finished meanwhile
-            // may have added records to write.
+            // Start the submitted jobs now, instead of in another turn of the loop. A job that finished meanwhile may
+            // have added records to write.
             let jobs = self.jobs.count();
             if self.jobs.next_deadline() == Some(Boot(0)) {
                 self.drive_jobs(now);
@@ -236,7 +238,7 @@ impl Agent {
         self.publish_events(now);
     }
 
-    /// Informs the parts that depend on the recorded events.
+    /// Notifies the components that depend on the recorded events.
     fn publish_events(&mut self, now: Now) {
         if self.reporting.recorder.take_changed() {
             self.reporting.service.changed();

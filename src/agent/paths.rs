@@ -1,6 +1,6 @@
 //! Access to files that Wherry does not own: the host's DNS settings and hosts file, termination messages, libcni's
 //! network results of sandboxes, the configuration. Helper threads read them, because their file systems may hang. A
-//! waiting operation continues with the answer or at the deadline.
+//! waiting operation continues with the result or at the deadline.
 
 use super::jobs::{JobSpec, Jobs};
 use super::runtime::SandboxCall;
@@ -19,10 +19,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A file system that does not answer for this long is treated as hung.
+/// A file system that does not respond within this time is considered hung.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Lets a helper read the host's current DNS settings, and then creates the sandbox.
+/// Has a helper read the host's current DNS settings, and then creates the sandbox.
 pub(super) fn read_host_dns(path: &Path, sandbox: SandboxCall, jobs: &mut Jobs, now: Now) {
     let (of_thread, op) = (path.to_owned(), sandbox.op);
     let spec = JobSpec::new(Class::Paths, "read the host's resolv.conf", now.boot + READ_TIMEOUT).on(path);
@@ -48,7 +48,7 @@ pub(super) fn read_host_dns(path: &Path, sandbox: SandboxCall, jobs: &mut Jobs, 
     jobs.make_cancellable(id, op);
 }
 
-/// Returns the call if it needs no file that Wherry does not own.
+/// Has a helper carry out the call if it needs a file that Wherry does not own. Returns any other call.
 pub(super) fn use_foreign_files(
     op: OpId,
     call: FilesCall,
@@ -90,8 +90,9 @@ pub(super) fn use_foreign_files(
     }
 }
 
-/// The file system may hang, except that of the root directory, which the loop uses for the files of pods too. (That
-/// of the images is of the runtime.) Returns the end of the operation, unless a job ends it later.
+/// Measures a file system. A helper does this, because the file system may hang: the one for images belongs to the
+/// runtime. Only the file system of the root directory is measured directly, because the loop uses it for the files
+/// of pods anyway. Returns the event that ends the operation, unless a job ends it later.
 pub(super) fn measure_file_system(
     op: OpId,
     path: String,

@@ -1,20 +1,20 @@
-//! Numbers the changes of pods while a client of the control socket watches them. A watch is a position: it asks for
-//! the changes after the last number that it has sent, so a slow client gets fewer but newer states.
+//! Numbers the changes of pods while a client of the control socket watches them. A watch is a position: it gets the
+//! changes after the last number that it has sent. So a slow client gets fewer states, but always the latest.
 
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::OrderSlice;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The maximum number of removed pods that are known. A watch that is further behind ends.
+/// Maximum number of removed pods that are remembered. A watch that is further behind ends.
 const REMOVED: usize = 256;
 
 #[derive(Debug, Default)]
 pub struct PodChanges {
     last: u64,
     pods: BTreeMap<Uid, Numbers>,
-    /// In the order of their removal.
+    /// The removed pods, in the order of their removal.
     removed: VecDeque<Removed>,
-    /// Removals up to this number are no longer known.
+    /// Removals up to this number have been dropped.
     forgotten: u64,
 }
 
@@ -33,22 +33,22 @@ struct Removed {
     number: u64,
 }
 
-/// The position of a watch. It begins before all changes.
+/// The position of a watch. The default is the position before all changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PodPosition {
     /// The number of the last change that was sent.
     sent: u64,
-    /// The watch had everything up to this number.
+    /// The watch has been sent everything up to this number.
     complete: u64,
 }
 
 impl PodPosition {
-    /// The change with this number is sent.
+    /// Notes that the change with this number was sent.
     pub fn advance(&mut self, number: u64) {
         self.sent = number;
     }
 
-    /// No change is left.
+    /// Notes that no unsent change is left.
     pub fn is_complete(&mut self) {
         self.complete = self.sent;
     }
@@ -62,12 +62,12 @@ pub enum PodChange<'a> {
     Deleted(&'a Uid, &'a FullName),
 }
 
-/// Removals after the position are no longer known.
+/// Removals after the position have been dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missed;
 
 impl PodChanges {
-    /// With the present pods in their order.
+    /// Starts with the existing pods, in their order.
     pub fn new<'a>(present: impl Iterator<Item = &'a Uid>) -> PodChanges {
         let mut changes = PodChanges::default();
         present.for_each(|uid| changes.changed(uid));
@@ -91,7 +91,7 @@ impl PodChanges {
         }
     }
 
-    /// The changes after this position with their numbers, in order.
+    /// Returns the changes after this position with their numbers, in order.
     ///
     /// # Errors
     /// The watch has missed a removal.
@@ -103,7 +103,7 @@ impl PodChanges {
             let is_new = numbers.first > complete;
             (numbers.last, if is_new { PodChange::Added(uid) } else { PodChange::Modified(uid) })
         });
-        // A pod that has come and gone since was never sent.
+        // A pod that was added and removed since was never sent.
         let known = self.removed.iter().filter(|removed| removed.number > sent && removed.first <= sent);
         let removed = known.map(|removed| (removed.number, PodChange::Deleted(&removed.uid, &removed.name)));
         let mut all: Vec<_> = changed.chain(removed).collect();
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// All changes after a position as text, and the position after them.
+    /// Returns all changes after a position as text, and the position after them.
     fn read(changes: &PodChanges, mut position: PodPosition) -> (Vec<String>, PodPosition) {
         let mut all = Vec::new();
         for (number, change) in changes.after(position).unwrap() {
@@ -169,7 +169,7 @@ mod tests {
         for uid in uids(&["c", "a", "c"]) {
             changes.changed(&uid);
         }
-        // Only the first change fits.
+        // Only the first change is sent.
         let (number, change) = changes.after(position).unwrap()[0];
         assert_eq!(shown(change), "~a");
         position.advance(number);

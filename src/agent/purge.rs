@@ -1,8 +1,8 @@
 //! `wherry purge`: removes the pods of a root directory, their files and cgroups, its records, and its drop-in for
-//! logind. It runs when no agent runs and none may be started.
+//! logind. It runs while no agent is running, and prevents one from starting.
 //!
-//! It is a straight procedure without the engine: no pod is desired, a killed purge can simply be repeated, and its
-//! duration is bounded. It touches only objects with the id of this root directory (W21).
+//! The purge is a plain sequence of steps that does not use the engine: no pod is desired, an interrupted purge can
+//! be repeated, and its duration is bounded. It touches only objects with the id of this root directory (W21).
 
 use super::start;
 use super::tokens::{RUNTIME, SLICES};
@@ -30,19 +30,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A runtime that does not answer within this time is unavailable.
+/// A runtime that does not respond within this time is considered unavailable.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Shorter limit for a runtime that refuses connections or has no socket: it may be about to start.
+/// The shorter limit for a runtime that refuses connections or has no socket. It may be about to start, so the purge
+/// does not give up at once.
 const REFUSES: Duration = Duration::from_secs(3);
-/// Part of the whole time that is reserved for the steps after the grace periods.
+/// The part of the time limit that is reserved for the steps after the grace periods.
 const AFTER_STOPS: Duration = Duration::from_secs(10);
-/// Minimum timeout of a call, even after the end of the whole time: it may be the call that kills.
+/// Minimum timeout of a call, even after the time limit: this call may be the one that kills the containers.
 const LEAST: Duration = Duration::from_secs(2);
 /// Time that a stop may take beyond its grace period.
 const STOP_SLACK: Duration = Duration::from_secs(2);
-/// Grace period of containers that carry none (the default of Kubernetes).
+/// Grace period of containers without one of their own (the default of Kubernetes).
 const GRACE: Duration = Duration::from_secs(30);
-/// Subdirectory of the root directory that a package leaves for the purge (with a copy of the binary that runs it).
+/// Subdirectory of the root directory in which a package leaves a copy of the binary, so that it can run the purge.
 const KEPT: &str = "purge";
 
 /// A pod in the runtime's list.
@@ -50,14 +51,14 @@ const KEPT: &str = "purge";
 pub struct PodThere {
     pub name: FullName,
     pub uid: Uid,
-    /// Number of its running containers.
+    /// Number of the pod's running containers.
     pub running: usize,
 }
 
-/// The pods of this root directory that the runtime lists, by name.
+/// Returns the pods of this root directory that the runtime lists, sorted by name.
 ///
 /// # Errors
-/// The runtime does not answer, or the root directory's id cannot be read.
+/// The runtime does not respond, or the root directory's id cannot be read.
 pub fn pods(config: &Config) -> Result<Vec<PodThere>, String> {
     let Some(owner) = existing_id(&config.root_dir)? else { return Ok(Vec::new()) };
     let mut runtime = Runtime::connect(config, &owner, clock::boot() + CONNECT)?;
@@ -86,8 +87,8 @@ pub fn purge(config: &Config, limit: Duration, report: &mut dyn FnMut(String)) -
     Ok(())
 }
 
-/// When this returns without an error, the runtime has none of our pods. Returns the driver that the runtime reports,
-/// and the UIDs under which the runtime has objects of other owners.
+/// Stops and removes all pods of this root directory; after success, the runtime has none of them. Returns the cgroup
+/// driver that the runtime reports, and the UIDs under which the runtime has objects of other owners.
 fn remove_pods(
     config: &Config,
     owner: &str,
@@ -108,7 +109,7 @@ fn remove_pods(
     });
     let stops: Vec<_> = stops.collect();
     runtime.call_all(stops, &mut errors);
-    // The stop of their sandbox, or their removal, kills containers that did not stop.
+    // Containers that did not stop are killed when their sandbox is stopped or when they are removed.
     for step in [stop_sandbox, remove_containers, remove_sandbox] {
         let left = end.since(clock::boot()).max(LEAST);
         let calls = step(&listed).into_iter().map(|(uid, call)| (uid, call, left)).collect();
@@ -154,7 +155,7 @@ fn remove_files(
         layout: start::layout(config),
         cluster_domain: config.cluster_domain.clone(),
         host_hosts: "/etc/hosts".into(),
-        // Kills processes that the runtime has lost.
+        // Kills processes that the runtime has lost track of.
         remove_cgroup: Arc::new(move |uid, kill| known.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill))),
     };
     let (others, found): (Vec<_>, Vec<_>) = files.found().into_iter().partition(|f| shared.contains(&f.uid));
@@ -177,8 +178,8 @@ fn remove_files(
     Ok(())
 }
 
-/// systemd owns the slices of pods: it recreates a slice that is only removed from the cgroup file system. The QoS
-/// class of a pod is no longer known, so the slices of all three classes are stopped.
+/// Stops the slices of pods through systemd, which recreates a slice that is removed only from the cgroup file
+/// system. The QoS class of a pod is no longer known, so the slices of all three classes are stopped.
 ///
 /// # Errors
 /// The first error that systemd returned.
@@ -210,15 +211,15 @@ fn remove_state(config: &Config) -> Result<(), Vec<String>> {
     let root = config.root_dir.to_string_lossy();
     let entries = fs::read_dir(&config.root_dir).map_err(|e| vec![format!("failed to read {root}: {e}")])?;
     let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
-    // The id goes last: without it the owner of the pods is unknown.
+    // The id is removed last: without it, the owner of the pods is unknown.
     let names: BTreeSet<(bool, String)> = names.filter(|n| n != KEPT).map(|n| (n == "id", n)).collect_set();
     let errors: Vec<String> = names.iter().filter_map(|(_, name)| pod_files::remove_tree(&root, name).err()).collect();
     if !errors.is_empty() {
         return Err(errors);
     }
-    // Fails if the package's copy is still in it.
+    // Fails if the package's copy of the binary is still in the directory.
     let _ = fs::remove_dir(&config.root_dir);
-    // Fails if a device plugin or a kubelet uses it.
+    // Fails if a device plugin or a kubelet uses the directory.
     if let Some(of_plugins) = config.device_plugin_socket.as_deref().and_then(Path::parent) {
         let _ = fs::remove_dir(of_plugins);
     }
@@ -274,7 +275,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Lists the sandboxes and containers that are ours.
+    /// Lists the sandboxes and containers of this root directory.
     fn list(&mut self) -> Result<Listed, String> {
         match self.call(RuntimeCall::List, CONNECT).map_err(|e| format!("failed to list the pods: {e}"))? {
             Answer::Listed(mut listed) => {
@@ -295,7 +296,7 @@ impl Runtime {
         results.pop().unwrap_or_else(|| Err(OpError::Unknown("no answer".to_owned())))
     }
 
-    /// Makes all calls at once and records errors. NotFound counts as success.
+    /// Makes all calls at once and records errors. NotFound is considered a success.
     fn call_all(&mut self, calls: Vec<(Uid, RuntimeCall, Duration)>, errors: &mut BTreeMap<Uid, OpError>) {
         let (uids, calls): (Vec<Uid>, Vec<_>) =
             calls.into_iter().map(|(uid, call, timeout)| (uid, (call, timeout))).unzip();
@@ -306,7 +307,7 @@ impl Runtime {
         }
     }
 
-    /// Makes the calls and returns their results in order. Each call ends by its timeout.
+    /// Makes the calls and returns their results in order. No call takes longer than its timeout.
     fn run(&mut self, calls: Vec<(RuntimeCall, Duration)>) -> Vec<Result<Answer, OpError>> {
         let first = self.next_op;
         let mut results: Vec<Option<Result<Answer, OpError>>> = vec![None; calls.len()];
@@ -339,7 +340,7 @@ impl Runtime {
         results.into_iter().flatten().collect()
     }
 
-    /// Moves bytes, and waits up to `until` if there are no events yet.
+    /// Sends and receives bytes, and waits up to `until` if there are no events yet.
     fn turn(&mut self, until: Option<Boot>) -> std::io::Result<Vec<ClientEvent>> {
         let mut events = Vec::new();
         let again = self.client.drive(clock::boot(), &mut events);

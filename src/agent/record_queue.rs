@@ -1,4 +1,4 @@
-//! Writes records on helper threads: fsync blocks, on a worn SD card for long.
+//! Writes records on helper threads, because fsync blocks, and on a worn SD card it blocks for long.
 
 use super::jobs::{JobSpec, Jobs};
 use super::logging::LogDeduplicator;
@@ -14,15 +14,15 @@ use std::time::Duration;
 /// Time limit for a batch of records to become durable.
 pub(super) const RECORD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Records to be written. One batch at a time, so that changes of one record stay in order. A batch that timed out
-/// changes nothing any more (`Records::batch`).
+/// The queue of records to be written. Only one batch is written at a time, so that the changes of a record stay in
+/// order. A batch that has timed out makes no further changes (`Records::batch`).
 pub(super) struct RecordQueue {
     records: Records,
     waiting: Queue,
     writing: bool,
 }
 
-/// The results of the changes of a batch, in their order.
+/// The results of the changes of a batch, in the order of the changes.
 type Made = Result<Vec<Result<(), String>>, JobError>;
 
 impl RecordQueue {
@@ -42,7 +42,7 @@ impl RecordQueue {
         self.writing
     }
 
-    /// Passes the records that wait to a helper, unless one is writing.
+    /// Passes the waiting records to a helper, unless a batch is already being written.
     pub(super) fn write(&mut self, jobs: &mut Jobs, now: Now) {
         if self.waiting.is_empty() || self.writing {
             return;
@@ -58,7 +58,7 @@ impl RecordQueue {
         });
     }
 
-    /// `ops`: the operations of each change of the batch.
+    /// Returns the events for a batch that was written. `ops` are the operations of each change of the batch.
     fn written(
         &mut self,
         ops: Vec<Vec<OpId>>,

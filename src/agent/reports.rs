@@ -1,6 +1,6 @@
-//! Keeps over a restart of the agent what it has reported (`adapters::report_file`): its events, and the time since
-//! which each condition of the node has its status. The file is written a moment after a change, rarely, and at the
-//! end.
+//! Preserves across a restart what the agent has reported (`adapters::report_file`): its events, and since when each
+//! condition of the node has had its status. The file is written shortly after a change, but not often, and when the
+//! process stops.
 
 use super::jobs::{JobSpec, Jobs};
 use super::logging::LogDeduplicator;
@@ -12,17 +12,17 @@ use crate::kubectl_api::event_cache::EventCache;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Time between a change and the write, for more changes.
+/// Time between a change and the write, so that further changes are included.
 const DELAY: Duration = Duration::from_secs(1);
-/// The minimum time between two writes.
+/// Minimum time between two writes.
 const PAUSE: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The file.
+/// The file and the state of its writes.
 pub(super) struct ReportFile {
     path: PathBuf,
     boot_id: String,
     state: State,
-    /// No earlier write.
+    /// The next write does not start before this time.
     not_before: Boot,
 }
 
@@ -33,17 +33,17 @@ enum State {
     Writing {
         changed_since: bool,
     },
-    /// The last write, before the end of the process.
+    /// The last write before the process stops is due.
     LastDue,
     LastWriting {
-        /// The file lacks a change from before the end began.
+        /// The file lacks a change that happened before the process began to stop.
         changed_since: bool,
     },
     Closed,
 }
 
 impl ReportFile {
-    /// Reads what the last run has left.
+    /// Reads the file of the previous run.
     pub(super) fn open(socket: &std::path::Path, boot_id: String) -> (ReportFile, report_file::Reports) {
         let path = report_file::path(socket);
         let found = report_file::read(&path, &boot_id).unwrap_or_else(|why| {
@@ -61,7 +61,7 @@ impl ReportFile {
         };
     }
 
-    /// The process ends: a change is written at once.
+    /// Prepares for the end of the process: pending changes are written at once.
     pub(super) fn close(&mut self) {
         self.state = match self.state {
             State::Saved => State::Closed,
@@ -105,11 +105,11 @@ impl ReportFile {
         if let Err(why) = result
             && let Some(repeated) = log.repetitions("reports", now)
         {
-            log::warn!("failed to keep the events for the next start error={why:?} repeated={repeated}");
+            log::warn!("failed to store the events for the next start error={why:?} repeated={repeated}");
         }
     }
 
-    /// A write begins.
+    /// Notes that a write begins.
     fn begin(&mut self, now: Boot) {
         self.not_before = now + PAUSE;
         self.state = match self.state {
@@ -118,7 +118,7 @@ impl ReportFile {
         };
     }
 
-    /// A write has ended. One that failed is repeated with the next change.
+    /// Notes that a write has ended. A failed write is repeated with the next change.
     fn ended(&mut self, now: Boot) {
         self.state = match self.state {
             State::Writing { changed_since: true } => State::Due((now + DELAY).max(self.not_before)),

@@ -1,4 +1,4 @@
-//! The requests that wait for the engine, of all servers, by their tickets.
+//! The pending requests of all servers, which wait for the engine, by their tickets.
 
 use super::act::{Origin, Then};
 use crate::api::time::Boot;
@@ -18,24 +18,24 @@ struct Pending {
 }
 
 enum Stage {
-    /// The engine has the request.
+    /// The request was passed to the engine.
     Asked,
-    /// The engine gets the request at this time.
+    /// The request must be passed to the engine at this time.
     Waits(Boot, Request),
 }
 
 impl PendingRequests {
-    /// The engine has got the request.
+    /// Notes that the request was passed to the engine.
     pub(super) fn asked(&mut self, ticket: Ticket, origin: Origin, then: Then) {
         self.requests.insert(ticket, Pending { origin, then, stage: Stage::Asked });
     }
 
-    /// The engine gets the request at this time.
+    /// Notes a request that must be passed to the engine at this time.
     pub(super) fn ask_at(&mut self, at: Boot, ticket: Ticket, origin: Origin, request: Request, then: Then) {
         self.requests.insert(ticket, Pending { origin, then, stage: Stage::Waits(at, request) });
     }
 
-    /// The engine has answered, or the client has disconnected.
+    /// Removes a request, because the engine has answered or the client has disconnected.
     pub(super) fn take(&mut self, ticket: Ticket) -> Option<(Origin, Then)> {
         self.requests.remove(&ticket).map(|Pending { origin, then, .. }| (origin, then))
     }
@@ -48,7 +48,7 @@ impl PendingRequests {
         deadlines.min()
     }
 
-    /// The requests that the engine gets now.
+    /// Returns the delayed requests that must be passed to the engine now.
     pub(super) fn due(&mut self, now: Boot) -> Vec<(Ticket, Request)> {
         let mut due = Vec::new();
         for (ticket, pending) in &mut self.requests {
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!((requests.next_deadline(), requests.due(Boot(4))), (Some(Boot(5)), vec![]));
         assert_eq!(requests.due(Boot(5)), [(Ticket(2), Request::Usage)]);
         assert_eq!((requests.next_deadline(), requests.due(Boot(6))), (Some(Boot(7)), vec![]));
-        // The client of the third one disconnects meanwhile.
+        // The client of the third request disconnects meanwhile.
         assert!(requests.take(Ticket(3)).is_some());
         assert_eq!((requests.next_deadline(), requests.due(Boot(9))), (None, vec![]));
         assert!(matches!(requests.take(Ticket(2)), Some((Origin::Kubectl, Then::Ran))));

@@ -1,4 +1,4 @@
-//! The container runtime as the agent sees it: its client, its event stream, and what was logged about it.
+//! The agent's view of the container runtime: its client, its event stream, and what was logged about it.
 
 use super::event_recorder::EventRecorder;
 use super::jobs::Jobs;
@@ -32,11 +32,11 @@ pub(super) struct Runtime {
     buffer: Vec<ClientEvent>,
     /// The state that was logged last.
     reported: Option<RuntimeFact>,
-    /// `check` has logged its findings.
+    /// Whether `check` has logged its findings.
     checked: bool,
 }
 
-/// RunPodSandbox, before it is sent.
+/// A RunPodSandbox call that has not been sent yet.
 pub(super) struct SandboxCall {
     pub(super) op: OpId,
     pod: Rc<Pod>,
@@ -49,7 +49,7 @@ impl Runtime {
         Runtime { client, container_events, buffer: Vec::new(), reported: None, checked: false }
     }
 
-    /// Reads what the runtime has answered. Returns the events of the client, and whether there is more to read.
+    /// Reads the runtime's responses. Returns the events of the client, and whether there is more to read.
     pub(super) fn drive(&mut self, now: Boot) -> (Vec<ClientEvent>, bool) {
         let mut out = std::mem::take(&mut self.buffer);
         let again = self.client.drive(now, &mut out);
@@ -63,12 +63,13 @@ impl Runtime {
         (out, again)
     }
 
-    /// Takes the buffer back that `drive` or `flush` has returned.
+    /// Takes back the buffer that `drive` or `flush` has returned.
     pub(super) fn reuse(&mut self, buffer: Vec<ClientEvent>) {
         self.buffer = buffer;
     }
 
-    /// Starts a call. Returns it instead if it creates a sandbox, which needs the DNS settings of the host.
+    /// Starts a call. A call that creates a sandbox is returned instead, because it needs the DNS settings of the
+    /// host.
     pub(super) fn call(&mut self, op: OpId, call: RuntimeCall, timeout: Duration, now: Now) -> Option<SandboxCall> {
         log_call(&call);
         match &call {
@@ -82,8 +83,8 @@ impl Runtime {
         }
     }
 
-    /// `host` has the host's DNS settings. None: the read gave no answer, and the last known settings are used. Returns
-    /// which of the settings the pod does not get.
+    /// Starts a call that creates a sandbox. `host` has the host's DNS settings; if they could not be read (None),
+    /// the last known settings are used. Returns notices about the settings that the pod does not get.
     pub(super) fn run_sandbox(&mut self, sandbox: SandboxCall, host: Option<HostDns>, now: Now) -> Vec<Notice> {
         let SandboxCall { op, pod, call, deadline } = sandbox;
         let cfg = self.client.config_mut();
@@ -97,15 +98,15 @@ impl Runtime {
         notices
     }
 
-    /// Checks the first report of the runtime, or the first failure to connect, and logs the findings, once. Other code
-    /// logs later changes.
+    /// Checks the first report of the runtime or the first failure to connect, and logs the findings. Does this once;
+    /// other code logs later changes.
     pub(super) fn check(&mut self, answers: Result<&RuntimeFact, &str>, config: &Config, jobs: &mut Jobs, now: Now) {
         if !std::mem::replace(&mut self.checked, true) {
             system_check::check_runtime(answers, config, jobs, now);
         }
     }
 
-    /// Logs the runtime's state and records an event of the node, if the state has changed. Returns whether it has.
+    /// Logs the runtime's state and records an event of the node, if the state has changed. Returns true if it has.
     pub(super) fn report(&mut self, fact: &RuntimeFact, recorder: &mut EventRecorder, now: Now) -> bool {
         if self.reported.as_ref() == Some(fact) {
             return false;
@@ -126,7 +127,7 @@ impl Runtime {
         true
     }
 
-    /// P8: the runtime's CRI service answers, and may have an event stream.
+    /// P8: requests the runtime's event stream if it is not open. Called when the runtime's CRI service responds.
     pub(super) fn open_container_events(&mut self, socket: &Path, registry: &Registry) {
         if self.container_events.is_closed() {
             match start::transport(socket, registry, EVENTS) {
@@ -136,8 +137,8 @@ impl Runtime {
         }
     }
 
-    /// Reads the event stream. Returns the events for the engine, which gets hints once a turn: the last one for each
-    /// container.
+    /// Reads the event stream. Returns the events for the engine: only the last event of each container in this turn,
+    /// because events are just hints.
     pub(super) fn drive_container_events(
         &mut self,
         event_loop: &mut EventLoop,
@@ -172,7 +173,7 @@ impl Runtime {
                 }
                 StreamEvent::Off => {
                     log::info!(
-                        "the runtime ended its container event stream at once: its events are off (CRI-O: \
+                        "the runtime immediately ended its container event stream: its events are off (CRI-O: \
                          enable_pod_events); Wherry relies on relists and pidfds"
                     );
                     metrics.inc(families::EVENT_STREAM_ERRORS, []);
@@ -189,8 +190,8 @@ fn log_stream_failure(log: &mut LogDeduplicator, why: &str, now: Boot) {
     }
 }
 
-/// Access to the control socket permits commands and streams; the log makes them visible. The arguments of a command
-/// may be secrets.
+/// Logs commands and streams, because anyone with access to the control socket can start them. The arguments of a
+/// command are not logged, because they may contain secrets.
 fn log_call(call: &RuntimeCall) {
     match call {
         RuntimeCall::Exec(exec) => {

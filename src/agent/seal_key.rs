@@ -1,4 +1,4 @@
-//! The key that seals Secrets and tokens on the disk (C15): a credential of the service.
+//! The key that seals Secrets and tokens on the disk (C15). It is a credential of the service.
 
 use crate::adapters::manifests::ServiceCredentials;
 use crate::adapters::records::Records;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The credentials of the running service, which root can read.
 const OF_UNIT: &str = "/run/credentials/wherry.service";
 
-/// A key, if these credentials have a usable one, and its state.
+/// Returns the key, if these credentials contain a usable one, and its state.
 pub fn of(credentials: &ServiceCredentials) -> (Option<Arc<SealKey>>, KeyState) {
     let found =
         credentials.find(CREDENTIAL).and_then(|value| value.map(|value| SealKey::of_credential(&value)).transpose());
@@ -25,8 +25,8 @@ pub fn of(credentials: &ServiceCredentials) -> (Option<Arc<SealKey>>, KeyState) 
     }
 }
 
-/// For `wherry check --system`: the records of Secrets and tokens, and the key of the running service. None: the node
-/// has no cluster.
+/// Checks the records of Secrets and tokens and the key of the running service, for `wherry check --system`. Returns
+/// None if the node has no cluster.
 pub fn check(config: &Config) -> Option<Finding> {
     let own = ServiceCredentials::of_environment();
     let credentials = match of(&own).1 {
@@ -48,7 +48,7 @@ fn finding(config: &Config, credentials: &ServiceCredentials) -> Option<Finding>
     let locked = records.iter().filter(|record| record.content == Content::Locked);
     locked.for_each(|record| sealing.locked(&record.key));
     if let Some(Problem { message, remedy, .. }) = sealing.problem() {
-        return Some(Finding::error(CHECK, message, format!("start wherry if it does not run; {remedy}")));
+        return Some(Finding::error(CHECK, message, format!("start wherry if it is not running; {remedy}")));
     }
     let sealed = records.iter().filter(|record| matches!(record.content, Content::Sealed(_))).count();
     Some(Finding::ok(

@@ -1,9 +1,10 @@
 //! Notifications to systemd: readiness, the status (`systemctl status wherry`), reloads, and the watchdog. Without
 //! systemd, all of this does nothing.
 //!
-//! Ready means that the manifests were read and the runtime has answered or is known to be unavailable: a missing
-//! runtime does not delay units that start after Wherry. The loop itself feeds the watchdog, so that systemd restarts a
-//! stuck agent. A slow runtime does not block the loop: its answers arrive in the same poll as everything else.
+//! Wherry is ready when the manifests have been read and the runtime has responded or is known to be unavailable, so
+//! a missing runtime does not delay units that start after Wherry. The event loop itself feeds the watchdog, so
+//! systemd restarts a stuck agent. A slow runtime does not block the loop: its responses arrive in the same poll as
+//! everything else.
 
 use super::event_recorder::EventRecorder;
 use super::logging::LogDeduplicator;
@@ -14,7 +15,7 @@ use crate::engine::node::Engine;
 use crate::event_loop::JobId;
 use std::time::Duration;
 
-/// A runtime that accepts the connection and does not answer delays readiness at most this long.
+/// A runtime that accepts the connection but does not respond delays readiness at most this long.
 const READY_BY: Duration = Duration::from_secs(10);
 /// Minimum time between two status notifications.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
@@ -23,22 +24,22 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// The state of the notifications.
 pub(super) struct Service {
-    /// The service manager expects notifications.
+    /// Whether the service manager expects notifications.
     there: bool,
     ready: bool,
-    /// The runtime has answered or is known to be unavailable.
+    /// Whether the runtime has responded or is known to be unavailable.
     pub(super) runtime_told: bool,
     /// The deadline for readiness.
     ready_by: Boot,
-    /// A reload has ended and systemd has not been notified yet.
+    /// Whether a reload has ended and systemd has not been notified of it yet.
     reloaded: bool,
     /// The first error of the configuration at the last reload.
     pub(super) reload_error: Option<String>,
-    /// The last job that reads the configuration.
+    /// The most recent job that reads the configuration.
     pub(super) reload: Option<JobId>,
     /// The last status sent.
     status: String,
-    /// Something has happened since the status was last computed.
+    /// Whether anything has happened since the status was last computed.
     changed: bool,
     not_before: Boot,
     /// Half the watchdog period.
@@ -64,7 +65,7 @@ impl Service {
         }
     }
 
-    /// The status may have changed.
+    /// Notes that the status may have changed.
     pub(super) fn changed(&mut self) {
         self.changed = true;
     }
@@ -76,17 +77,18 @@ impl Service {
         [ready_by, status, alive].into_iter().flatten().min().filter(|_| self.there)
     }
 
-    /// (Before the first `Notification::Ready`, systemd expects no notification of a reload.)
+    /// Returns the notification that a reload starts. (Before the first `Notification::Ready`, systemd does not
+    /// expect one.)
     fn begin_reload(&self) -> Option<Notification<'static>> {
         self.ready.then_some(Notification::Reloading)
     }
 
-    /// A reload has ended: the next `Notification::Ready` reports it.
+    /// Notes that a reload has ended: the next `Notification::Ready` reports it.
     pub(super) fn end_reload(&mut self) {
         self.reloaded = self.ready;
     }
 
-    /// Sends the notifications that are due. Called once a turn, after the engine has settled.
+    /// Sends the notifications that are due. Called once per turn of the loop, after the engine has settled.
     pub(super) fn notify(&mut self, engine: &Engine, recorder: &EventRecorder, log: &mut LogDeduplicator, now: Now) {
         let read = || engine.checks(now.boot).iter().any(|c| c.name == "manifests" && c.result.is_ok());
         let mut due = self.due(read, now.boot);
@@ -105,7 +107,7 @@ impl Service {
         }
     }
 
-    /// A reload starts.
+    /// Notifies systemd that a reload starts.
     pub(super) fn notify_reload(&self, log: &mut LogDeduplicator, now: Boot) {
         if let Some(notification) = self.begin_reload()
             && let Err(e) = systemd::notify(&[notification])
@@ -141,7 +143,7 @@ impl Service {
         due
     }
 
-    /// Whether the status differs from the last one.
+    /// Stores the status, and reports whether it differs from the last one.
     fn news(&mut self, status: &str) -> bool {
         if status == self.status {
             return false;
@@ -150,10 +152,10 @@ impl Service {
         true
     }
 
-    /// The notifications failed: makes all of them due again, after `AGAIN`.
+    /// Makes the notifications due again after `AGAIN`, because they could not be sent.
     fn failed(&mut self, due: &Due, now: Boot) {
         if due.ready {
-            // (This ends a reload as well.)
+            // (A repeated `Notification::Ready` also ends a reload.)
             self.ready = false;
             self.runtime_told = false;
             self.ready_by = now + AGAIN;
@@ -173,7 +175,7 @@ impl Service {
 struct Due {
     ready: bool,
     alive: bool,
-    /// The status must be computed.
+    /// Whether the status must be computed.
     check: bool,
     /// The status to be sent.
     status: Option<String>,
@@ -191,9 +193,9 @@ impl Due {
 #[derive(Debug, Default)]
 struct Activity {
     shutting_down: bool,
-    /// Reasons why the node is not ready, a sentence each.
+    /// Reasons why the node is not ready, one sentence each.
     waiting: Vec<String>,
-    /// Pods that should run, pods that do run, and the reasons of those that do not.
+    /// The number of pods that should run, the number that do run, and why the others do not.
     wanted: usize,
     running: usize,
     unready: Vec<String>,
@@ -224,7 +226,8 @@ impl Activity {
         }
     }
 
-    /// `4 of 5 pods running; pod default/web: main: ImagePullBackOff; 2 errors in manifests`
+    /// Formats the status, such as `4 of 5 pods running; pod default/web: main: ImagePullBackOff; 2 errors in
+    /// manifests`.
     fn line(&self) -> String {
         let plural = |n: usize| if n == 1 { "" } else { "s" };
         let mut parts = Vec::new();
@@ -266,7 +269,7 @@ fn log_failure(log: &mut LogDeduplicator, why: &str, now: Boot) {
     }
 }
 
-/// Shows in systemctl status why the agent does not start.
+/// Makes `systemctl status` show why the agent does not start.
 pub fn notify_failure(why: &str) {
     // (The log has the reason too, so an error here is ignored.)
     let _ = systemd::notify(&[Notification::Status(&format!("cannot start: {why}"))]);
@@ -296,7 +299,7 @@ mod tests {
         assert!(!due(&mut s, false, 0).ready);
         assert!(due(&mut s, true, 0).ready);
         assert!(!due(&mut s, true, 1).ready, "once");
-        // A runtime that does not answer delays readiness only for a limited time.
+        // A runtime that does not respond delays readiness only for a limited time.
         let mut s = service();
         assert!(s.next_deadline().is_some_and(|d| d <= at(10)));
         assert!(!due(&mut s, true, 9).ready);

@@ -1,4 +1,4 @@
-//! Drives the server: hands requests to the engine and to helpers, and the responses back.
+//! Drives the server: passes requests to the engine and to helper threads, and returns the responses to clients.
 
 use super::Agent;
 use super::act::{Act, Origin};
@@ -28,7 +28,7 @@ use crate::net::server::exchange::Ticket;
 use mio::Token;
 use std::time::Duration;
 
-/// Time limit for the search of the begin of a log. (`--tail` can count the lines of compressed files.)
+/// Time limit for finding the start of a log. (`--tail` may have to count the lines of compressed files.)
 const LOG_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the agent serves over HTTP.
@@ -36,7 +36,7 @@ pub(super) struct Serving {
     pub(super) server: Server<Streamed>,
     /// The Kubernetes API for kubectl.
     pub(super) kube: KubeState,
-    /// The server of a cluster's node.
+    /// The node's server in a cluster.
     pub(super) node_server: NodeServerState,
     requests: PendingRequests,
     /// The last measurement of the CPU usage.
@@ -46,7 +46,8 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// With the listeners that exist from the start. That for kubectl is added when its certificate is there.
+    /// Opens the listeners that exist from the start. The listeners for kubectl and for the cluster are added once
+    /// their certificates are ready.
     pub(super) fn new(config: &Config) -> Serving {
         let mut server = Server::new(&LISTENERS, SERVER);
         server.listen(ListenerKind::Control.id(), Place::Unix(config.socket.clone()));
@@ -66,12 +67,12 @@ impl Serving {
         }
     }
 
-    /// `Server::next_deadline`, and that of the requests that wait.
+    /// Returns the earlier of `Server::next_deadline` and the deadline of the pending requests.
     pub(super) fn next_deadline(&self) -> Option<Boot> {
         self.server.next_deadline().into_iter().chain(self.requests.next_deadline()).min()
     }
 
-    /// A pod has changed, or it is gone.
+    /// Notes that a pod has changed or is gone.
     pub(super) fn pod_changed(&mut self, uid: &Uid, name: &FullName, exists: bool) {
         match &mut self.pod_changes {
             Some(changes) if exists => changes.changed(uid),
@@ -80,7 +81,7 @@ impl Serving {
         }
     }
 
-    /// Events of pods or of the node were recorded.
+    /// Notes that events of pods or of the node were recorded.
     pub(super) fn events_changed(&mut self) {
         if let Some(kube) = self.kube.get() {
             kube.api.events_changed();
@@ -88,7 +89,7 @@ impl Serving {
         self.wake(Kind::Event);
     }
 
-    /// Continues the bodies that wait for changes of such objects.
+    /// Continues the bodies that wait for changes to objects of this kind.
     pub(super) fn wake(&mut self, kind: Kind) {
         self.server.wake(|body| body.waits_for() == Some(kind));
     }
@@ -119,7 +120,7 @@ impl Agent {
         gone.into_iter().for_each(|ticket| self.client_gone(ticket));
         if !is_idle {
             self.settle(now);
-            // Clients receive the answers, and watches the changes, in the next turn.
+            // Responses and watch changes are sent to the clients in the next turn.
             self.drive_server_again();
         }
         self.answer_changes(now);
@@ -169,7 +170,7 @@ impl Agent {
         }
     }
 
-    /// Answers the clients whose changes the engine has accepted or refused.
+    /// Responds to the clients whose changes the engine has accepted or refused.
     fn answer_changes(&mut self, now: Now) {
         let (view, _, served) = self.view(now);
         let Some(ended) = served.kube.and_then(|kube| kube.api.take_ended(&view.snapshot())) else { return };
@@ -191,20 +192,20 @@ impl Agent {
         self.events.push_back(Event::Request { id: RequestId(ticket.0), request });
     }
 
-    /// Passes the requests to the engine that have waited for their time.
+    /// Passes delayed requests to the engine if their time has come.
     pub(super) fn ask_what_is_due(&mut self, now: Now) {
         for (ticket, request) in self.serving.requests.due(now.boot) {
             self.ask(ticket, request);
         }
     }
 
-    /// The engine has answered.
+    /// Takes the engine's answer to a request.
     pub(super) fn answered(&mut self, RequestId(id): RequestId, answer: Result<Reply, RequestError>, now: Now) {
         if let Ok(Reply::Retried { pod, outcome }) = &answer {
             log::info!("pod={pod} reason=Retried outcome={:?}", outcome.to_string());
         }
         let ticket = Ticket(id);
-        // Otherwise the client has its response already, or has disconnected.
+        // If there is no such request, the client already has its response, or has disconnected.
         let Some((origin, then)) = self.serving.requests.take(ticket) else { return };
         let (view, _, served) = self.view(now);
         let act = then.go_on(&view, served, origin, answer);
@@ -212,7 +213,7 @@ impl Agent {
         self.act(ticket, origin, act, now);
     }
 
-    /// The client of a request has disconnected.
+    /// Drops the request of a client that has disconnected.
     fn client_gone(&mut self, ticket: Ticket) {
         self.serving.requests.take(ticket);
         if let Some(kube) = self.serving.kube.get() {
@@ -252,7 +253,8 @@ impl Agent {
         closed
     }
 
-    /// The data that the server shows, the server, and what changes while it is driven.
+    /// Returns the data that the server shows, the server, and the parts of the agent that change while the server is
+    /// driven.
     pub(super) fn view(&mut self, now: Now) -> (View<'_>, &mut Server<Streamed>, Served<'_>) {
         let parts = AgentParts {
             jobs: &self.jobs,

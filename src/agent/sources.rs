@@ -1,5 +1,5 @@
-//! What wakes the loop: the descriptors and the deadlines of the adapters and of the agent's own parts. A new adapter
-//! that is driven by the loop has one entry here.
+//! What wakes the loop: the descriptors and the deadlines of the adapters and of the agent's own parts. An adapter
+//! that is driven by the loop needs one entry here.
 
 use super::Agent;
 use super::tokens::{EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES};
@@ -10,12 +10,12 @@ use mio::Token;
 
 /// Something that wakes the loop: descriptors, a deadline, or both.
 struct Source {
-    /// The token belongs to one of its descriptors.
+    /// Reports whether the token belongs to one of the source's descriptors.
     owns: fn(&Agent, Token) -> bool,
-    /// The poll has reported a token that it owns.
+    /// Called when the poll has reported a token that the source owns.
     ready: fn(&mut Agent, Token, Now),
     next_deadline: fn(&Agent) -> Option<Boot>,
-    /// The deadline has passed.
+    /// Called when the deadline has passed.
     due: fn(&mut Agent, Now),
 }
 
@@ -23,7 +23,7 @@ impl Source {
     const NONE: Source = Source { owns: |_, _| false, ready: |_, _, _| {}, next_deadline: |_| None, due: |_, _| {} };
 }
 
-/// All sources, in the order in which they are asked and in which those that are due are handled.
+/// All sources, in the order in which they are checked and handled.
 const SOURCES: [Source; 21] = [
     Source { owns: |_, token| token == SIGNALS, ready: |agent, _, now| agent.take_signals(now), ..Source::NONE },
     Source {
@@ -80,7 +80,7 @@ const SOURCES: [Source; 21] = [
         due: |agent, now| agent.reporting.write_file(&mut agent.jobs, now),
         ..Source::NONE
     },
-    // The last part of each turn drives the server.
+    // The server is driven at the end of each turn.
     Source {
         owns: |agent, token| agent.serving.server.owns(token),
         ready: |agent, token, _| agent.serving.server.ready(token),
@@ -120,7 +120,7 @@ const SOURCES: [Source; 21] = [
 ];
 
 impl Agent {
-    /// The poll has reported this token.
+    /// Handles a token that the poll has reported.
     pub(super) fn ready(&mut self, token: Token, now: Now) {
         match SOURCES.iter().find(|source| (source.owns)(self, token)) {
             Some(source) => (source.ready)(self, token, now),
@@ -128,7 +128,7 @@ impl Agent {
         }
     }
 
-    /// Starts waiting jobs and continues with the results of those that have ended.
+    /// Starts waiting jobs, and handles the results of jobs that have ended.
     pub(super) fn drive_jobs(&mut self, now: Now) {
         for Finished { id, result } in self.jobs.drive(now.boot) {
             if let Some(then) = self.jobs.ended(id) {
@@ -147,7 +147,7 @@ impl Agent {
                 (source.due)(self, now);
             }
         }
-        // These also depend on the wall clock.
+        // The certificates of these servers also depend on the wall clock, so they are checked in each turn.
         self.serving.kube.drive(&self.config, &mut self.jobs, now);
         self.serving.node_server.drive(&self.config, self.engine.addresses(), &mut self.jobs, now);
     }

@@ -1,4 +1,4 @@
-//! Builds an agent from the configuration. Opens its parts in the order that gives the most useful error.
+//! Builds an agent from the configuration. Opens its resources in the order that gives the most useful error.
 
 use super::cluster::ClusterConnection;
 use super::devices::DevicePlugins;
@@ -63,9 +63,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Memory assumed if the capacity cannot be read, in bytes. Small on purpose.
+/// The memory capacity that is assumed if it cannot be read, in bytes. Deliberately small.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
-/// How often opening an unusable root directory is retried, and how often the error is logged.
+/// The interval at which opening an unusable root directory is retried, and the interval at which the error is
+/// logged.
 const RETRY: Duration = Duration::from_secs(2);
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
@@ -124,7 +125,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
 
 fn manifest_settings(config: &Config, credentials: ServiceCredentials) -> ManifestSettings {
     let settings = ManifestSettings::new(&config.manifests, &config.root_dir, config.file_check_frequency);
-    // An upgrade may have replaced the file of the executable.
+    // An upgrade may have replaced the executable file, so its path is not used.
     ManifestSettings { reader: Some("/proc/self/exe".into()), credentials, ..settings }
 }
 
@@ -132,7 +133,7 @@ fn in_words(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// The events and conditions of earlier runs in this boot.
+/// Restores the events and conditions of earlier runs since the machine booted.
 fn reporting(config: &Config, now: Boot) -> Reporting {
     let (file, reports) = ReportFile::open(&config.socket, machine::boot_id());
     let mut event_cache = EventCache::new(&config.node_name);
@@ -146,7 +147,7 @@ fn reporting(config: &Config, now: Boot) -> Reporting {
     }
 }
 
-/// What earlier runs have left on the disk.
+/// Returns the events for what earlier runs have left on the disk.
 fn first_events(records: &Records, files: &PodFiles) -> VecDeque<Event> {
     let kinds = [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, in_force::KIND].into_iter();
     let kinds: Vec<&str> = kinds.chain(member::KINDS).collect();
@@ -164,9 +165,9 @@ fn log_start(config: &Config) {
     );
 }
 
-/// Opens and locks the root directory and its records. A file system can be full or read-only for a while (`/var` at a
-/// boot after a crash). Wherry waits for it, because it can start nothing without records; running pods are not
-/// affected. The signal handlers are not installed yet, so SIGTERM ends the process.
+/// Opens and locks the root directory and its records. A file system can be full or read-only for a while (such as
+/// `/var` during a boot after a crash). Wherry waits until it is usable, because it cannot start pods without
+/// records; running pods are not affected. The signal handlers are not installed yet, so SIGTERM ends the process.
 fn keeping_place(path: &Path, key: Option<&Arc<SealKey>>) -> Result<(Root, Records), String> {
     let mut told_at = None;
     loop {
@@ -186,7 +187,7 @@ fn keeping_place(path: &Path, key: Option<&Arc<SealKey>>) -> Result<(Root, Recor
                 "waiting for the root directory: {stuck} error={why:?} root={} retry={RETRY:?}",
                 path.display()
             );
-            // Report ready: otherwise systemd would restart the service again and again.
+            // Report readiness: otherwise systemd would restart the service again and again.
             notify_systemd(&[
                 Notification::Ready,
                 Notification::Status(&format!("waiting for the root directory: {stuck}")),
@@ -204,13 +205,13 @@ fn notify_systemd(notifications: &[Notification<'_>]) {
     }
 }
 
-/// Sets inherited process attributes: the modes of new files must not depend on the parent's umask, and the soft limit
-/// of descriptors (1,024, for programs that use select) is too low for a node with many pods.
+/// Sets inherited process attributes. The modes of new files must not depend on the parent's umask, and the soft
+/// limit on descriptors (1,024, for programs that use select) is too low for a node with many pods.
 fn ready_the_process() {
     let _ = rustix::process::umask(Mode::from_raw_mode(0o022));
     let limit = rustix::process::getrlimit(Resource::Nofile);
     if let Err(e) = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        log::warn!("failed to raise the limit of descriptors limit={:?} error={:?}", limit.current, e.to_string());
+        log::warn!("failed to raise the limit on descriptors limit={:?} error={:?}", limit.current, e.to_string());
     }
 }
 
@@ -228,7 +229,7 @@ pub(super) fn transport(path: &Path, registry: &Registry, token: Token) -> Resul
     Ok(Box::new(transport.map_err(|e| format!("failed to watch the container runtime's socket: {e}"))?))
 }
 
-/// The engine's part of the configuration.
+/// Returns the engine's part of the configuration.
 pub(super) fn engine_config(
     config: &Config,
     node: NodeFacts,
@@ -243,7 +244,7 @@ pub(super) fn engine_config(
         refuse_open_secrets: config.refuse_open_secrets,
         boot_id: machine::boot_id(),
         started,
-        // Nodes should not act at the same moment. A hash of the owner's id is random enough.
+        // Different seeds keep nodes from acting at the same moment. A hash of the owner's id is random enough.
         seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
     };
     EngineConfig {
@@ -284,7 +285,7 @@ fn cluster_config(config: &Config, key: &KeyState) -> ClusterConfig {
     }
 }
 
-/// The capacity and the allocatable resources of this machine with this configuration (A2).
+/// Returns the capacity and the allocatable resources of this machine with this configuration (A2).
 ///
 /// # Errors
 /// A reservation exceeds the capacity.
@@ -306,7 +307,7 @@ pub(super) fn layout(config: &Config) -> Layout {
     }
 }
 
-/// Settings for the cgroups of new pods that a reload can change.
+/// Returns the settings for the cgroups of new pods that a reload can change.
 pub(super) fn pod_rules(config: &Config) -> PodRules {
     PodRules {
         cpu_cfs_quota: config.cpu_cfs_quota,
@@ -316,8 +317,8 @@ pub(super) fn pod_rules(config: &Config) -> PodRules {
     }
 }
 
-/// The node's settings for the cgroups of pods. Like a kubelet, Wherry limits all pods together to the capacity minus
-/// the system's and Kubernetes' reservations. The hard eviction thresholds are part of that limit.
+/// Returns the node's settings for the cgroups of pods. Like a kubelet, Wherry limits all pods together to the
+/// capacity minus the system's and Kubernetes' reservations. The hard eviction thresholds are part of that limit.
 fn cgroup_settings(config: &Config, node: &NodeFacts) -> cgroups::CgroupSettings {
     let mut capacity = node.capacity.clone();
     capacity.set(limits::PIDS, machine::most_processes().unwrap_or(0));
@@ -345,7 +346,7 @@ pub(super) fn host_dns(path: &Path) -> Result<HostDns, String> {
     machine::resolv_conf(path).map(|text| HostDns::parse(&text))
 }
 
-/// The node's settings for sandboxes and containers. `host_dns` is the last value read.
+/// Returns the node's settings for sandboxes and containers. `host_dns` is the last value read.
 pub(super) fn request_config(config: &Config, owner: &str, host_dns: HostDns) -> RequestConfig {
     let memory = machine::memory_capacity().unwrap_or_else(|e| {
         log::warn!("failed to read the memory capacity; assuming 1 GiB error={e:?}");
@@ -371,7 +372,8 @@ pub(super) fn request_config(config: &Config, owner: &str, host_dns: HostDns) ->
     }
 }
 
-/// How the machine limits the swap of containers. With `LimitedSwap`, pods share the swap that the machine has now.
+/// Returns how the machine limits the swap of containers. With `LimitedSwap`, pods share the current swap of the
+/// machine.
 fn swap(config: &Config, cgroups: Option<&Cgroups>) -> Swap {
     match cgroups {
         Some(cgroups) if !cgroups.is_v2() => Swap::WithMemory,

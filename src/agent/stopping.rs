@@ -1,10 +1,10 @@
-//! The end of the process after SIGTERM or SIGINT. Pods continue to run (S10).
+//! How the process stops after SIGTERM or SIGINT. Pods keep running (S10).
 
 use crate::api::time::Boot;
 use std::time::Duration;
 
-/// The maximum time until the last records are written. systemd kills the service after `TimeoutStopSec`, which is
-/// longer.
+/// Maximum time until the last records are written. It is shorter than `TimeoutStopSec`, after which systemd kills
+/// the service.
 const LONGEST: Duration = Duration::from_secs(5);
 
 pub(super) enum Course {
@@ -16,8 +16,8 @@ pub(super) enum Course {
 }
 
 impl Course {
-    /// A signal requests the end of the process. Returns whether it is the first one; a second one ends the process at
-    /// once.
+    /// Handles a signal that requests the end of the process. Returns true for the first signal. A second signal ends
+    /// the process at once.
     pub(super) fn stop(&mut self, now: Boot) -> bool {
         let is_first = matches!(self, Course::Runs);
         *self = Course::Stops { until: if is_first { now + LONGEST } else { now } };
@@ -31,7 +31,8 @@ impl Course {
         }
     }
 
-    /// `writes_records`: not all records are durable yet. `reports_written`: the last write of the reports has ended.
+    /// Reports whether the process can exit. `writes_records`: not all records are durable yet. `reports_written`:
+    /// the last write of the reports has ended.
     pub(super) fn has_stopped(&self, writes_records: bool, reports_written: bool, now: Boot) -> bool {
         let Course::Stops { until } = *self else { return false };
         if writes_records && until <= now {

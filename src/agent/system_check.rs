@@ -1,8 +1,8 @@
-//! Checks the machine before pods are started on it. `wherry check --system` makes all checks. The start of `wherry
-//! run` makes the cheap ones; the agent learns the state of the runtime anyway.
+//! Checks the machine before pods are started on it. `wherry check --system` performs all checks. `wherry run`
+//! performs only the cheap ones when it starts, because the agent learns the state of the runtime anyway.
 //!
 //! `wherry check --system` queries the runtime and logind in parallel, on an event loop of its own, for at most
-//! `PATIENCE`. A service that hangs is reported like a missing one.
+//! `PATIENCE`. A service that hangs is reported as missing.
 
 use super::jobs::{JobSpec, Jobs};
 use super::{logind, seal_key, start};
@@ -24,9 +24,9 @@ use mio::Token;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Limit for the runtime and logind together, and for a path that does not answer.
+/// Time limit for the runtime and logind together, and for a path that does not respond.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The same limit for a path at the agent's start, which waits for it.
+/// Time limit for such a path at the agent's start, which is delayed by it.
 const PATIENCE_AT_START: Duration = Duration::from_secs(2);
 
 /// The token of the runtime's connection. (The bus of logind has `tokens::LOGIND`, as in the agent.)
@@ -41,7 +41,8 @@ const KNOWN_SOCKETS: [&str; 4] = [
 ];
 const PROGRAMS: [(&str, &str); 2] = [("containerd", "containerd"), ("crio", "crio")];
 
-/// Makes all checks, with the runtime and logind. Takes at most `PATIENCE`, or twice that if a file system hangs.
+/// Performs all checks, including the runtime and logind. Takes about `PATIENCE` at most, or a multiple of it if file
+/// systems hang.
 pub fn inspect(config: &Config) -> Vec<Finding> {
     let running = foreign::start({
         let config = config.clone();
@@ -58,7 +59,7 @@ pub fn inspect(config: &Config) -> Vec<Finding> {
     });
     // (A directory that hangs is reported by the checks above.)
     found.extend(running_seal.answer(PATIENCE).ok().flatten());
-    // (`ask` has its own time limit, unless the sockets themselves are on a file system that hangs.)
+    // (`query` has its own time limit, which fails only if the sockets are on a file system that hangs.)
     let answers = running.answer(PATIENCE + Duration::from_secs(1)).unwrap_or_else(|why| Answers {
         runtime: Err(why.to_string()),
         logind: needs_bus(config).then(|| Err(why.to_string())),
@@ -84,13 +85,14 @@ pub fn inspect(config: &Config) -> Vec<Finding> {
     found
 }
 
-/// The checks that need no other process. Waits at most `patience` for directories that do not answer.
+/// Performs the checks that need no other process. Waits at most `patience` for directories that do not respond.
 fn machine(config: &Config, patience: Duration) -> Vec<Finding> {
     checks::machine(&Roots::default(), &wanted(config, patience))
 }
 
-/// The same in the agent. A thread that waits for a FUSE server may survive SIGKILL and keep the agent's lock. The
-/// first scan, which runs in a process of its own, checks a manifest directory on such a file system.
+/// Performs the same checks in the agent. It leaves out a manifest directory on a file system that may hang, such as
+/// FUSE: a thread that waits for it may survive SIGKILL and keep the agent's lock. The first scan, which runs in a
+/// separate process, checks such a directory.
 pub(super) fn machine_at_start(config: &Config) -> Vec<Finding> {
     checks::machine(&Roots::default(), &wanted_at_start(config, manifests::may_hang))
 }
@@ -189,7 +191,7 @@ fn drive_logind(logind: &mut Logind, event_loop: &EventLoop, delay: &mut Option<
             BusEvent::Done { result, .. } => {
                 delay.get_or_insert(match result {
                     Ok(Answer::Delay(delay)) => Ok(delay),
-                    Ok(other) => Err(format!("unexpected answer from logind:  {other:?}")),
+                    Ok(other) => Err(format!("unexpected answer from logind: {other:?}")),
                     Err(e) => Err(e.to_string()),
                 });
             }
@@ -210,7 +212,7 @@ fn runtime(config: &Config, report: &Result<RuntimeReport, String>) -> Vec<Findi
     }
 }
 
-/// The conditions that the runtime reports.
+/// Returns findings about the conditions that the runtime reports.
 fn of_fact(config: &Config, fact: &RuntimeFact) -> Vec<Finding> {
     let RuntimeFact { name, version, runtime_not_ready, network_not_ready, features: _ } = fact;
     let at = format!("{name} {version} at {}", config.runtime_socket.display());
@@ -273,7 +275,8 @@ fn in_path(program: &str) -> bool {
     std::env::split_paths(&path).chain(usual).any(|directory| directory.join(program).is_file())
 }
 
-/// With different drivers, Wherry and the runtime put pods and their limits into different cgroups.
+/// Compares the cgroup drivers. With different drivers, Wherry and the runtime place pods and their limits in
+/// different cgroups.
 fn driver(config: &Config, report: &RuntimeReport) -> Option<Finding> {
     let ours = config.cgroup_driver.name();
     let check = "cgroup-driver";
@@ -312,11 +315,11 @@ fn bus(config: &Config, answers: Option<Result<Duration, String>>) -> Vec<Findin
     let wanted = config.shutdown.sum();
     match answers {
         None => {
-            vec![Finding::ok("logind", "not needed: shutdownGracePeriod is not set, so a shutdown waits for no pod")]
+            vec![Finding::ok("logind", "not needed: without shutdownGracePeriod, a shutdown does not wait for pods")]
         }
         Some(Err(why)) if config.cgroup_driver == CgroupDriver::Systemd => vec![Finding::error(
             "logind",
-            format!("{why}: with cgroupDriver: systemd, no pod can get its cgroup"),
+            format!("{why}: with cgroupDriver: systemd, pods cannot get their cgroups"),
             "install and start dbus (systemctl enable --now dbus), or set cgroupDriver: cgroupfs here and in the \
              runtime",
         )],
@@ -330,7 +333,7 @@ fn bus(config: &Config, answers: Option<Result<Duration, String>>) -> Vec<Findin
     }
 }
 
-/// S2.
+/// Compares logind's delay with the configured one (S2).
 fn inhibit_delay(delay: Duration, wanted: Duration, ours: &Path) -> Finding {
     let (has, wants) = (delay.as_secs(), wanted.as_secs());
     if delay >= wanted {
@@ -353,7 +356,7 @@ fn inhibit_delay(delay: Duration, wanted: Duration, ours: &Path) -> Finding {
     )
 }
 
-/// Logs the findings of the start: each warning and error, and a summary.
+/// Logs the findings at the start: each warning and error, and a summary.
 pub(super) fn log_findings(findings: &[Finding]) {
     findings.iter().for_each(line);
     log::info!(
@@ -372,14 +375,14 @@ pub(super) fn line(finding: &Finding) {
     }
 }
 
-/// Logs the findings about a runtime that answers, or searches for the reason why it does not (`Err`).
+/// Logs the findings about a runtime that responds. For `Err`, searches for the reason why it does not respond.
 pub(super) fn check_runtime(answers: Result<&RuntimeFact, &str>, config: &Config, jobs: &mut Jobs, now: Now) {
     let why = match answers {
         Ok(fact) => return of_fact(config, fact).iter().for_each(line),
         Err(why) => why.to_owned(),
     };
     let config = config.clone();
-    // It searches paths that Wherry does not own: other sockets, and PATH.
+    // The job searches paths that Wherry does not own: other sockets, and PATH.
     let spec = JobSpec::new(Class::Paths, "search for a container runtime", now.boot + PATIENCE);
     jobs.run(
         spec,

@@ -1,4 +1,4 @@
-//! The tokens of the poll that are the same in each run.
+//! The poll tokens that are the same in every run.
 
 use mio::Token;
 

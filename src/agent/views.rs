@@ -1,30 +1,31 @@
-//! What the server says about the state of the node and its pods: health, readiness, what a pod waits for.
+//! What the server reports about the state of the node and its pods: health, readiness, what a pod waits for.
 
 use crate::adapters::server::health::Check;
 use crate::api::k8s;
 use crate::api::names::Uid;
 use crate::engine::node::{PodView, SHUTTING_DOWN, Summary};
 
-/// S4: the check in `/readyz` for a shutdown.
+/// Returns the check for a shutdown in `/readyz` (S4).
 pub fn shutdown_check(shutting_down: bool) -> Check {
     Check { name: "shutdown", failure: shutting_down.then(|| SHUTTING_DOWN.to_owned()) }
 }
 
-/// Why the runtime is not ready, if that is known. A runtime that has not answered yet is not ready either.
+/// Returns why the runtime is not ready, if that is known. A runtime that has not responded yet is not ready either.
 pub fn runtime_not_ready(summary: &Summary) -> Option<String> {
     let silent = || (summary.runtime_up && !summary.runtime_answered).then(|| "it has not answered yet".to_owned());
     let reported = || summary.runtime.as_ref().and_then(|fact| fact.runtime_not_ready.clone());
     summary.runtime_error.clone().or_else(silent).or_else(reported)
 }
 
-/// Whether the pod is in the phase Running although not all of its containers are ready. A pod that crashes repeatedly
-/// stays in that phase.
+/// Reports whether the pod is in the phase Running although it is not ready. A pod that crashes repeatedly stays in
+/// that phase.
 pub fn is_unready(status: &k8s::PodStatus) -> bool {
     let is_ready = |c: &k8s::PodCondition| c.type_ == "Ready" && c.status == "True";
     status.phase.as_deref() == Some("Running") && !status.conditions.iter().flatten().any(is_ready)
 }
 
-/// Whether `kubectl get pods` would show Running: a container runs, and none is waiting or has failed.
+/// Reports whether `kubectl get pods` would show Running: at least one container is running, and none is waiting or
+/// has failed.
 pub fn is_running(status: &k8s::PodStatus) -> bool {
     let states: Vec<_> = status.container_statuses.iter().flatten().filter_map(|c| c.state.as_ref()).collect();
     let completed = |t: &k8s::ContainerStateTerminated| t.exit_code == 0;
@@ -36,8 +37,9 @@ pub fn is_running(status: &k8s::PodStatus) -> bool {
 /// Maximum number of pods listed by name.
 const MAX_UNREADY: usize = 20;
 
-/// One sentence for each pod that is not as it should be, with the reason; after `MAX_UNREADY` pods only the number of
-/// the others. `warning` returns the last warning of a pod, used if its status gives no reason.
+/// Returns a sentence with the reason for each pod that is not as it should be. After `MAX_UNREADY` pods, only the
+/// number of the remaining pods is given. `warning` returns the last warning of a pod, which is used if its status
+/// gives no reason.
 pub fn unready<'a>(pods: &[PodView<'_>], warning: impl Fn(&Uid) -> Option<&'a str>) -> Vec<String> {
     let mut sentences = Vec::new();
     let mut more = 0;
@@ -56,7 +58,8 @@ pub fn unready<'a>(pods: &[PodView<'_>], warning: impl Fn(&Uid) -> Option<&'a st
     sentences
 }
 
-/// The first waiting container gives the reason. A pod that has ended or is healthy waits for nothing.
+/// Returns what the pod waits for, or None if it has ended or is healthy. The first waiting container determines the
+/// reason.
 fn what_it_waits_for(status: &k8s::PodStatus, warning: Option<&str>) -> Option<String> {
     let phase = status.phase.as_deref().unwrap_or_default();
     if matches!(phase, "Succeeded" | "Failed") {
@@ -101,7 +104,7 @@ mod tests {
         assert_eq!(error(false, false, None, None), None, "not connected yet: said by `connected`");
         assert_eq!(error(false, false, None, Some("refused")).as_deref(), Some("refused"));
         assert_eq!(error(true, false, None, None).as_deref(), Some("it has not answered yet"));
-        // A fact from the previous connection does not count.
+        // A fact from the previous connection is ignored.
         assert_eq!(error(true, false, fact(None), None).as_deref(), Some("it has not answered yet"));
         assert_eq!(error(true, true, fact(None), None), None);
         assert_eq!(error(true, true, fact(Some("starting")), None).as_deref(), Some("starting"));

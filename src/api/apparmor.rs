@@ -2,7 +2,7 @@
 
 use crate::api::k8s::{AppArmorProfile, Container, Pod};
 
-/// The prefix of the annotation for a container; its name follows.
+/// The prefix of the annotation for a container. The name of the container follows.
 pub(crate) const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Profile<'a> {
     Localhost(&'a str),
 }
 
-/// The profile of a container; None for the runtime's choice.
+/// Returns the profile of a container. None leaves the choice to the runtime.
 pub fn of<'a>(pod: &'a Pod, container: &'a Container) -> Option<Profile<'a>> {
     let own = container.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
     let of_pod = || {
@@ -36,7 +36,7 @@ fn of_field(profile: &AppArmorProfile) -> Profile<'_> {
     }
 }
 
-/// The profile in an annotation; None if the value is empty or not valid.
+/// Returns the profile in an annotation. None if the value is empty or not valid.
 pub fn of_annotation(value: &str) -> Option<Profile<'_>> {
     match value {
         "runtime/default" => Some(Profile::RuntimeDefault),
@@ -45,7 +45,7 @@ pub fn of_annotation(value: &str) -> Option<Profile<'_>> {
     }
 }
 
-/// True if AppArmor has to enforce a profile for the pod.
+/// Reports whether AppArmor has to enforce a profile for the pod.
 pub fn is_required(pod: &Pod) -> bool {
     let spec = pod.spec.iter();
     let mut all = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));

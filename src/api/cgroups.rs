@@ -1,7 +1,7 @@
 //! The cgroup names of a node's pods, identical to a kubelet's, for both cgroup drivers.
 //!
-//! `<root>/kubepods[/burstable|/besteffort]/pod<uid>`; for systemd the same as a path of slices. The cgroups themselves
-//! are handled in `adapters::cgroups`.
+//! `<root>/kubepods[/burstable|/besteffort]/pod<uid>`; with systemd, the same as a path of slices. The cgroups
+//! themselves are handled in `adapters::cgroups`.
 
 use crate::api::names::Uid;
 use crate::api::qos::Qos;
@@ -13,7 +13,7 @@ pub enum CgroupDriver {
 }
 
 impl CgroupDriver {
-    /// The value of `cgroupDriver`.
+    /// Returns the value of `cgroupDriver`.
     pub fn name(self) -> &'static str {
         match self {
             CgroupDriver::Cgroupfs => "cgroupfs",
@@ -22,13 +22,13 @@ impl CgroupDriver {
     }
 }
 
-/// The name under which CRI-O reports itself.
+/// The runtime name that CRI-O reports.
 const CRI_O: &str = "cri-o";
 
 /// All QoS classes that a pod's cgroup can belong to.
 pub const CLASSES: [Qos; 3] = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
 
-/// The parent cgroup of a class. A guaranteed pod is directly under `kubepods`.
+/// Returns the name of the cgroup of a class. None for guaranteed pods, which are directly under `kubepods`.
 fn parent(qos: Qos) -> Option<&'static str> {
     match qos {
         Qos::Guaranteed => None,
@@ -48,7 +48,7 @@ pub struct CgroupNames {
 }
 
 impl CgroupNames {
-    /// The `cgroup_parent` of a pod's sandbox.
+    /// Returns the `cgroup_parent` of a pod's sandbox.
     pub fn pod(&self, qos: Qos, uid: &Uid) -> String {
         if !self.per_qos {
             return format!("/{}", self.root_parts().collect::<Vec<_>>().join("/"));
@@ -56,7 +56,7 @@ impl CgroupNames {
         self.below_root(["kubepods"].into_iter().chain(parent(qos)).chain([format!("pod{uid}").as_str()]))
     }
 
-    /// The cgroup in which the runtime creates a container of the pod.
+    /// Returns the cgroup in which the runtime creates a container of the pod.
     pub fn container(&self, qos: Qos, uid: &Uid, runtime: &str, id: &str) -> String {
         let pod = self.pod(qos, uid);
         let pod = pod.trim_end_matches('/');
@@ -68,22 +68,23 @@ impl CgroupNames {
         }
     }
 
-    /// The cgroup that contains all pods.
+    /// Returns the cgroup that contains all pods.
     pub fn node(&self) -> String {
         self.below_root(["kubepods"])
     }
 
-    /// The cgroup that contains the pods of a class.
+    /// Returns the cgroup that contains the pods of a class.
     pub fn class(&self, qos: Qos) -> String {
         self.below_root(["kubepods"].into_iter().chain(parent(qos)))
     }
 
-    /// The cgroup of `cgroupRoot` on this machine; None for the root of all cgroups.
+    /// Returns the cgroup of `cgroupRoot` on this machine. None for the root of all cgroups.
     pub fn base(&self) -> Option<String> {
         self.root_parts().next().map(|_| self.below_root([]))
     }
 
-    /// The UID of the pod whose cgroup is `name` in the cgroup of its class. With systemd, underscores replace dashes.
+    /// Returns the UID of the pod whose cgroup is `name` in the cgroup of its class. With systemd, underscores
+    /// replace dashes.
     pub fn uid_in<'a>(&self, qos: Qos, name: &'a str) -> Option<&'a str> {
         let uid = match self.driver {
             CgroupDriver::Cgroupfs => name.strip_prefix("pod")?,
@@ -109,7 +110,8 @@ impl CgroupNames {
     }
 }
 
-/// `[a, b-c]` becomes `/a.slice/a-b_c.slice`. systemd would treat a dash in a name as another level.
+/// Returns the path of slices: `[a, b-c]` becomes `/a.slice/a-b_c.slice`. systemd would treat a dash in a name as
+/// another level.
 fn slices(parts: &[&str]) -> String {
     let mut path = String::new();
     let mut name = String::new();
@@ -125,12 +127,12 @@ fn slices(parts: &[&str]) -> String {
     path
 }
 
-/// The unit name of a slice path.
+/// Returns the unit name of a slice path.
 pub fn unit_of(slice: &str) -> Option<&str> {
     slice.rsplit('/').next().filter(|name| !name.is_empty())
 }
 
-/// The parent unit of a slice; None for a slice in the root slice.
+/// Returns the parent unit of a slice. None for a slice in the root slice.
 pub fn parent_unit(slice: &str) -> Option<&str> {
     unit_of(slice.rsplit_once('/')?.0)
 }

@@ -1,11 +1,11 @@
-//! Requests of the active commands (drain, exec, streams, usage) over the control socket, and their responses. The
-//! bodies are JSON. New versions may add fields; readers ignore unknown ones.
+//! The requests that commands such as drain, exec and usage send over the control socket, and the responses to them.
+//! The bodies are JSON. New versions may add fields; readers ignore unknown fields.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// W27: body of `POST /drain`, and without a grace period of `POST /undrain`.
+/// W27: the body of `POST /drain`, and of `POST /undrain`, which has no grace period.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DrainRequest {
@@ -39,13 +39,13 @@ pub struct DrainedPod {
 pub enum DrainOutcome {
     /// Drained; the pod is being stopped.
     Ending,
-    /// Drained; nothing of the pod runs.
+    /// Drained; nothing of the pod is running.
     Down,
     /// Not drained: the pod has completed or failed by itself, and does not run again.
     Completed,
-    /// Not drained: the pod has no manifest any more and is terminating.
+    /// Not drained: the pod no longer has a manifest and is terminating.
     Undesired,
-    /// No longer drained: the pod starts now or in its turn.
+    /// No longer drained: the pod starts now or when its turn comes.
     Starts,
     /// No longer drained, but the pod waits for another reason.
     Waits,
@@ -56,13 +56,13 @@ pub enum DrainOutcome {
 }
 
 impl DrainOutcome {
-    /// True if the pod is held back from now on.
+    /// Reports whether the pod is drained, so that it stays stopped.
     pub fn is_drained(self) -> bool {
         matches!(self, DrainOutcome::Ending | DrainOutcome::Down)
     }
 }
 
-/// W29: `POST /ephemeral`: gives a running pod further ephemeral containers, each in the form of
+/// W29: `POST /ephemeral`: adds ephemeral containers to a running pod, each in the form of an item of
 /// `spec.ephemeralContainers`. The response is an `EphemeralNames`.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -71,7 +71,7 @@ pub struct EphemeralRequest {
     pub containers: Vec<Value>,
 }
 
-/// The names of the ephemeral containers that the pod has now, in their order.
+/// The names of all ephemeral containers of the pod, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EphemeralNames {
@@ -83,7 +83,7 @@ pub struct EphemeralNames {
 #[serde(rename_all = "camelCase")]
 pub struct ExecRequest {
     pub uid: String,
-    /// None: the container that the pod's annotation names, otherwise the first one.
+    /// If None, the command runs in the container that the pod's annotation names, otherwise in the first container.
     #[serde(default)]
     pub container: Option<String>,
     /// The program and its arguments. They are not passed through a shell.
@@ -102,15 +102,15 @@ pub struct ExecHead {
     pub output_end: OutputEnd,
 }
 
-/// Whether an output is complete. Runtimes cut a long one without an error.
+/// Whether the output of a command is complete. Runtimes truncate long output without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OutputEnd {
     #[default]
     Complete,
-    /// Shorter than the limit, but a runtime that counts its log of the output may have cut it.
+    /// Shorter than the limit, but a runtime that applies the limit to its log of the output may have truncated it.
     Unknown,
-    /// So near to the limit that any runtime may have cut it.
+    /// So close to the limit that any runtime may have truncated it.
     Cut,
 }
 
@@ -143,14 +143,14 @@ pub enum StreamKind {
         #[serde(flatten)]
         channels: StreamChannels,
     },
-    /// The streams of a container's own process.
+    /// Attach to the streams of a container's main process.
     Attach {
         #[serde(default)]
         container: Option<String>,
         #[serde(flatten)]
         channels: StreamChannels,
     },
-    /// Connections to ports of the pod.
+    /// Forward connections to ports of the pod.
     PortForward {
         #[serde(default)]
         ports: Vec<u16>,
@@ -163,7 +163,7 @@ pub enum StreamKind {
 pub struct StreamChannels {
     pub stdin: bool,
     pub stdout: bool,
-    /// Not with `tty`.
+    /// Not available with `tty`.
     pub stderr: bool,
     pub tty: bool,
 }
@@ -175,7 +175,7 @@ pub struct StreamUrl {
     pub url: String,
 }
 
-/// `GET /images`: the images of the runtime, in its order.
+/// `GET /images`: the images of the runtime, in the runtime's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Images {
@@ -193,28 +193,28 @@ pub struct ImageView {
     pub size_bytes: u64,
     /// `namespace/name` of each pod that uses or names the image.
     pub pods: Vec<String>,
-    /// Absent if no use is known since the start of Wherry.
+    /// Absent if Wherry has seen no use of the image since it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_since_use: Option<u64>,
     pub state: ImageState,
-    /// The place in the order in which the garbage collection would remove images, from 1.
+    /// The position, from 1, in the order in which garbage collection would remove the images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal_order: Option<u64>,
 }
 
-/// Why an image stays, or that it may be removed.
+/// Whether an image may be removed, and if not, why it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ImageState {
-    /// A container uses it, whether it runs or not.
+    /// A container uses the image, whether the container is running or not.
     InUse,
-    /// A manifest names it, and no container uses it.
+    /// A manifest names the image, but no container uses it.
     Named,
-    /// The runtime keeps it.
+    /// The runtime has pinned the image.
     Pinned,
-    /// The image of the runtime's sandboxes.
+    /// The runtime uses the image for its sandboxes.
     Sandboxes,
-    /// It is younger than `imageMinimumGCAge`.
+    /// The image is younger than `imageMinimumGCAge`.
     TooYoung,
     Removable,
 }

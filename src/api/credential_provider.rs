@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
 
-/// The versions of request and response. They differ only in this name.
+/// The API versions of request and response. Apart from these names, the versions are identical.
 pub const API_VERSIONS: [&str; 3] = [
     "credentialprovider.kubelet.k8s.io/v1",
     "credentialprovider.kubelet.k8s.io/v1beta1",
@@ -22,41 +22,41 @@ pub struct Provider {
     pub name: String,
     /// One of `API_VERSIONS`.
     pub api_version: String,
-    /// Patterns of repositories. The provider is asked for images that match one of them.
+    /// Patterns for repositories. The provider is called for images that match one of them.
     pub match_images: Vec<String>,
     /// How long a response without `cacheDuration` is cached.
     pub default_cache: Duration,
     #[serde(skip)]
     pub args: Vec<String>,
-    /// Added to the environment of the agent.
+    /// Environment variables in addition to those of the agent.
     #[serde(skip)]
     pub env: Vec<(String, String)>,
 }
 
-/// Without arguments and environment, which may be secret.
+/// Omits arguments and environment, which may be secret.
 impl fmt::Debug for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Provider({})", self.name)
     }
 }
 
-/// Images for which a response counts, besides the one of the request.
+/// The images for which a cached response is valid, besides the requested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum CacheKey {
     /// Only this repository.
     Image,
     /// All repositories of the registry.
     Registry,
-    /// All images that the provider is asked for.
+    /// All images for which the provider is called.
     Global,
 }
 
-/// The answer of a provider. `Debug` shows no credential.
+/// The response of a provider. `Debug` shows no credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provided {
     pub keyring: Keyring,
     pub key: CacheKey,
-    /// Zero: the response counts only for this request.
+    /// How long the response is cached. Zero: it is used only for this request.
     pub cache_for: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Provider {
         self.match_images.iter().any(|pattern| matches(pattern, repository))
     }
 
-    /// The CredentialProviderRequest for the provider's standard input.
+    /// Returns the CredentialProviderRequest for the provider's standard input.
     pub fn request(&self, repository: &str) -> String {
         let kind = "CredentialProviderRequest";
         json!({"kind": kind, "apiVersion": self.api_version, "image": repository}).to_string()
@@ -74,7 +74,7 @@ impl Provider {
     /// Reads the CredentialProviderResponse from the provider's standard output.
     ///
     /// # Errors
-    /// The field that is wrong, without its value.
+    /// The field that is invalid, without its value.
     pub fn response(&self, output: &[u8]) -> Result<Provided, String> {
         let mut response = registry_credentials::object(output)?;
         let text = |name: &str| response.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -106,7 +106,7 @@ impl Provider {
     }
 }
 
-/// The registry of a repository: host and port.
+/// Returns the registry of a repository: host and port.
 pub fn registry_of(repository: &str) -> &str {
     repository.split('/').next().unwrap_or(repository)
 }

@@ -21,7 +21,7 @@ pub enum DataKind {
 }
 
 impl DataKind {
-    /// The resource name in a kubelet's messages.
+    /// Returns the resource name in a kubelet's messages.
     pub fn resource(self) -> &'static str {
         match self {
             DataKind::ConfigMap => "configmap",
@@ -46,7 +46,7 @@ pub struct DataKey {
     pub name: FullName,
 }
 
-/// As a string, because it is the key of maps in a dump.
+/// Serializes as a string, because dumps use it as the key of maps.
 impl Serialize for DataKey {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -59,7 +59,8 @@ impl fmt::Display for DataKey {
     }
 }
 
-/// A value. Only a ConfigMap distinguishes binary values: the environment does not contain them.
+/// A value. A ConfigMap has binary values in `binaryData`; a value of a Secret is binary if it is not UTF-8 text. The
+/// environment cannot contain binary values.
 #[derive(Clone, PartialEq, Eq)]
 pub enum DataValue {
     Text(Box<str>),
@@ -75,7 +76,7 @@ impl DataValue {
     }
 }
 
-/// The format of the credentials for registries in a Secret.
+/// The format of the registry credentials in a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DockerFormat {
     ConfigJson,
@@ -83,7 +84,7 @@ pub enum DockerFormat {
 }
 
 impl DockerFormat {
-    /// The format of a Secret of this type. None: the Secret has no credentials.
+    /// Returns the format for a Secret of this type. None if such a Secret has no registry credentials.
     pub fn of_type(kind: &str) -> Option<DockerFormat> {
         match kind {
             "kubernetes.io/dockerconfigjson" => Some(DockerFormat::ConfigJson),
@@ -92,7 +93,7 @@ impl DockerFormat {
         }
     }
 
-    /// The key of the credentials.
+    /// Returns the key under which the Secret has the credentials.
     pub fn key(self) -> &'static str {
         match self {
             DockerFormat::ConfigJson => ".dockerconfigjson",
@@ -100,6 +101,8 @@ impl DockerFormat {
         }
     }
 
+    /// Parses the credentials.
+    ///
     /// # Errors
     /// The text does not have this format. The error shows no value.
     pub fn read(self, text: &[u8]) -> Result<Keyring, String> {
@@ -114,10 +117,10 @@ impl DockerFormat {
 #[derive(Clone, PartialEq, Eq)]
 pub struct DataObject {
     pub key: DataKey,
-    /// The values never change.
+    /// True if the values never change.
     pub immutable: bool,
     pub values: BTreeMap<Box<str>, DataValue>,
-    /// For a Secret with credentials for registries.
+    /// The format of the registry credentials, if it is a Secret that has them.
     pub docker: Option<DockerFormat>,
     /// The `type` of a Secret. Empty for a ConfigMap.
     pub secret_type: Box<str>,
@@ -129,22 +132,22 @@ pub struct DataObject {
 }
 
 impl DataObject {
-    /// The credentials for registries. None if the Secret is of another type.
+    /// Returns the registry credentials. None if the object is not a Secret of such a type.
     pub fn registry_credentials(&self) -> Option<Keyring> {
         let format = self.docker?;
-        // (The content was valid when the manifest was read.)
+        // The content was validated when the manifest was read.
         format.read(self.values.get(format.key())?.bytes()).ok()
     }
 }
 
-/// Without the values, which may be secret.
+/// Omits the values, which may be secret.
 impl fmt::Debug for DataObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DataObject({}, {} values)", self.key, self.values.len())
     }
 }
 
-/// `data` and `binaryData` of a ConfigMap.
+/// Returns the values in `data` and `binaryData` of a ConfigMap.
 pub(crate) fn of_config_map(map: &k8s::ConfigMap) -> BTreeMap<Box<str>, DataValue> {
     let text = map.data.iter().flatten().map(|(k, v)| (k.as_str().into(), DataValue::Text(v.as_str().into())));
     let binary = map.binary_data.iter().flatten();
@@ -152,7 +155,7 @@ pub(crate) fn of_config_map(map: &k8s::ConfigMap) -> BTreeMap<Box<str>, DataValu
     text.chain(binary).collect_map()
 }
 
-/// `data` and `stringData` of a Secret. A key in `stringData` replaces the same key in `data`.
+/// Returns the values in `data` and `stringData` of a Secret. A key in `stringData` replaces the same key in `data`.
 pub(crate) fn of_secret(secret: &k8s::Secret) -> BTreeMap<Box<str>, DataValue> {
     let value = |bytes: &[u8]| match std::str::from_utf8(bytes) {
         Ok(text) => DataValue::Text(text.into()),
@@ -168,13 +171,14 @@ pub(crate) fn of_secret(secret: &k8s::Secret) -> BTreeMap<Box<str>, DataValue> {
 #[derive(Clone, Debug, Default)]
 pub struct DataObjects {
     by_key: BTreeMap<DataKey, Rc<DataObject>>,
-    /// Their copies on the disk are sealed and cannot be opened (C15), so it is not known whether they exist.
+    /// The objects whose copies on the disk are sealed and cannot be opened (C15). It is not known whether they still
+    /// exist.
     locked: BTreeSet<DataKey>,
 }
 
 impl DataObjects {
-    /// D4: of several documents with the same kind, namespace and name, the first is in force. The others become
-    /// problems.
+    /// Collects the objects in force. D4: of several documents with the same kind, namespace and name, the first is
+    /// in force. The others are reported as problems.
     pub fn collect(all: impl IntoIterator<Item = Rc<DataObject>>) -> (DataObjects, Vec<Problem>) {
         let mut objects = DataObjects::default();
         let mut problems = Vec::new();
@@ -195,7 +199,7 @@ impl DataObjects {
         self.by_key.get(key).map(|object| &**object)
     }
 
-    /// The object that is already in force under the key of `object`, if there is one. Otherwise adds `object`.
+    /// Adds `object`, unless an object with the same key is already in force. Returns that object.
     fn add(&mut self, object: Rc<DataObject>) -> Option<&DataObject> {
         use std::collections::btree_map::Entry;
         match self.by_key.entry(object.key.clone()) {
@@ -213,12 +217,13 @@ impl DataObjects {
         self.by_key.insert(object.key.clone(), object);
     }
 
-    /// False: there is no such object.
+    /// Removes the object. Returns false if there is no such object.
     pub fn remove(&mut self, key: &DataKey) -> bool {
         self.locked.remove(key) | self.by_key.remove(key).is_some()
     }
 
-    /// The copy of the object on the disk cannot be opened. It counts as an object in `remove`.
+    /// Marks the object as locked, because its copy on the disk cannot be opened. `remove` treats it like other
+    /// objects.
     pub fn lock(&mut self, key: DataKey) {
         self.locked.insert(key);
     }
@@ -231,7 +236,7 @@ impl DataObjects {
         self.by_key.values().map(|object| &**object)
     }
 
-    /// The keys whose objects differ, appeared or disappeared.
+    /// Returns the keys of the objects that have changed, appeared or disappeared since `before`.
     pub fn changes(&self, before: &DataObjects) -> Vec<DataKey> {
         let values = |all: &DataObjects, key: &DataKey| all.by_key.get(key).map(|object| object.digest.clone());
         let keys = self.by_key.keys().chain(before.by_key.keys().filter(|key| !self.by_key.contains_key(*key)));

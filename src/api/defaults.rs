@@ -7,12 +7,12 @@ use crate::api::k8s::{Container, DownwardAPIVolumeFile, Pod, PodSpec, Toleration
 use crate::api::names::{Uid, annotation};
 use crate::api::pod_resources;
 
-/// Completes a pod. Existing values stay, except for the three `config.*` annotations.
+/// Completes a pod. Existing values stay, except for the creation timestamp and the three `config.*` annotations.
 pub fn apply(pod: &mut Pod, uid: &Uid, context: Context<'_>) {
     let metadata = &mut pod.metadata;
     default_text(&mut metadata.namespace, "default");
     metadata.uid = Some(uid.to_string());
-    // The age of a pod counts from when it was first seen. The file may be a copy of an object that is older.
+    // The age of a pod is counted from when it was first seen. The file may be a copy of an object that is older.
     metadata.creation_timestamp = None;
     let annotations = metadata.annotations.get_or_insert_default();
     for (key, value) in [
@@ -29,7 +29,7 @@ pub fn apply(pod: &mut Pod, uid: &Uid, context: Context<'_>) {
     }
 }
 
-/// Completes a pod of an API server. An older server has not set the defaults of all fields.
+/// Completes a pod of an API server. An older server may not have set the defaults of all fields.
 pub fn apply_of_cluster(pod: &mut Pod, context: Context<'_>) {
     let annotations = pod.metadata.annotations.get_or_insert_default();
     for (key, value) in [(annotation::CONFIG_SEEN, context.seen), (annotation::CONFIG_SOURCE, "api")] {
@@ -41,7 +41,7 @@ pub fn apply_of_cluster(pod: &mut Pod, context: Context<'_>) {
     }
 }
 
-/// As in a kubelet, static pods tolerate all NoExecute taints.
+/// Makes the pod tolerate all NoExecute taints, like the static pods of a kubelet.
 fn tolerate_all(spec: &mut PodSpec) {
     let stays = Toleration {
         operator: Some("Exists".to_owned()),
@@ -77,8 +77,7 @@ fn default_text(field: &mut Option<String>, value: &str) {
 
 fn complete_spec(spec: &mut PodSpec, node_name: &str) {
     default_text(&mut spec.restart_policy, "Always");
-    // Not filled in, because only a pod that asks for a policy by name gets a warning about it. It means
-    // `ClusterFirst`.
+    // The default `ClusterFirst` is not filled in, because only a pod that names a policy gets a warning about it.
     spec.dns_policy.take_if(|policy| policy.is_empty());
     default_text(&mut spec.scheduler_name, "default-scheduler");
     default_text(&mut spec.node_name, node_name);
@@ -143,7 +142,7 @@ fn complete_file(file: &mut DownwardAPIVolumeFile) {
         default_text(&mut selector.api_version, "v1");
     }
     if let Some(selector) = &mut file.resource_field_ref {
-        // Kubernetes writes an unset divisor as zero and counts in units of 1.
+        // Kubernetes writes an unset divisor as zero, and treats it as 1.
         selector.divisor.get_or_insert_with(|| Quantity("0".to_owned()));
     }
 }
@@ -200,7 +199,7 @@ pub(crate) fn complete_container(container: &mut Container, host_network: bool) 
     }
 }
 
-/// `Always` for `:latest` and for a missing tag, because such images are expected to change.
+/// Returns `Always` for `:latest` and for a missing tag, because such images are expected to change.
 fn default_pull_policy(image: &str) -> &'static str {
     match image::tag_of(image) {
         (Some("latest"), _) | (None, false) => "Always",

@@ -1,4 +1,4 @@
-//! Devices of device plugins, and what a container gets with them.
+//! Devices of device plugins, and the changes to a container that gets them.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The version of the device plugin API.
 pub const API_VERSION: &str = "v1beta1";
 
-/// A device plugin that registers itself.
+/// The registration of a device plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Registration {
     pub version: String,
@@ -14,7 +14,7 @@ pub struct Registration {
     pub endpoint: String,
     /// The resource that pods request.
     pub resource: String,
-    /// The plugin is called before each start of a container.
+    /// True if the plugin must be called before each start of a container.
     pub pre_start: bool,
 }
 
@@ -24,7 +24,7 @@ pub struct Device {
     pub healthy: bool,
 }
 
-/// The answer of a plugin to Allocate: the changes of the container.
+/// The response of a plugin to Allocate: the changes to the container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Allocated {
@@ -32,7 +32,7 @@ pub struct Allocated {
     pub mounts: Vec<DeviceMount>,
     pub nodes: Vec<DeviceNode>,
     pub annotations: BTreeMap<String, String>,
-    /// Names of the Container Device Interface.
+    /// Names of devices of the Container Device Interface (CDI).
     pub cdi: Vec<String>,
 }
 
@@ -58,13 +58,13 @@ pub struct Granted {
     pub allocated: Allocated,
 }
 
-/// By resource.
+/// The devices of a container, by resource.
 pub type ContainerDevices = BTreeMap<String, Granted>;
 
-/// By container.
+/// The devices of a pod, by container.
 pub type PodDevices = BTreeMap<String, ContainerDevices>;
 
-/// True for the name of a resource that a plugin can provide: `vendor.com/name`, outside of Kubernetes' own domain.
+/// Reports whether a plugin can provide a resource with this name: `vendor.com/name`, outside Kubernetes' own domain.
 pub fn is_device_resource(name: &str) -> bool {
     name.split_once('/').is_some_and(|(domain, rest)| !domain.is_empty() && !rest.is_empty())
         && crate::api::validate::is_extended_resource(name)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The maximum of a Go duration: 2^63 - 1 nanoseconds, 292 years.
+/// The longest Go duration: 2^63 - 1 nanoseconds, 292 years.
 const MAX_NANOS: u128 = i64::MAX as u128;
 
 /// Nanoseconds per unit. `µs` occurs with either of two Unicode letters.
@@ -51,7 +51,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(total as u64))
 }
 
-/// `number` (for example `1.5`) times `scale`; None if it is not a number.
+/// Returns `number` (for example `1.5`) times `scale`. None if it is not a number.
 fn nanos(number: &str, scale: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {

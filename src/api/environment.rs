@@ -12,7 +12,7 @@ use crate::api::services::Services;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The facts outside of the pod's spec.
+/// The data from which the values of variables are taken.
 #[derive(Clone, Copy)]
 pub struct Facts<'a> {
     pub pod: &'a Pod,
@@ -20,14 +20,14 @@ pub struct Facts<'a> {
     pub ips: &'a [String],
     /// The node's IP addresses; the first one is `status.hostIP`.
     pub host_ips: &'a [String],
-    /// The limit of a container without a limit, in milli-CPU and bytes.
+    /// The node's allocatable resources, which are the limits of a container without limits. In milli-CPU and bytes.
     pub allocatable: &'a Resources,
     pub objects: &'a DataObjects,
-    /// None: a pod of a manifest.
+    /// None for a pod of a manifest.
     pub cluster: Option<ClusterValues<'a>>,
 }
 
-/// The values that only an API server has.
+/// The values that only an API server provides.
 #[derive(Clone, Copy)]
 pub struct ClusterValues<'a> {
     pub services: &'a Services,
@@ -38,7 +38,8 @@ pub struct ClusterValues<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
     Object(DataKey),
-    /// C15: also for an optional object, because it may exist.
+    /// The copy of the object on the disk is sealed (C15). Also an error for an optional object, because it may
+    /// exist.
     Locked(DataKey),
     Key {
         key: String,
@@ -88,16 +89,16 @@ impl fmt::Display for Missing {
 /// A variable before the expansion of references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
-    /// The value of a manifest; references are expanded.
+    /// A literal value of the spec. References in it are expanded.
     Written { name: String, value: String },
-    /// A value from elsewhere, used as it is.
+    /// A value from another source, used as it is.
     Found { name: String, value: String },
 }
 
-/// The variables in order. A later one replaces an earlier one of the same name.
+/// Returns the variables in order. A later variable replaces an earlier one of the same name.
 ///
 /// # Errors
-/// A value that is not optional does not exist.
+/// A value that is not optional is missing.
 pub fn variables(container: &k8s::Container, facts: Facts<'_>) -> Result<Vec<Variable>, Missing> {
     let services = facts.cluster.map(|cluster| cluster.services.variables(facts.pod)).unwrap_or_default();
     let mut all: Vec<Variable> = services.into_iter().map(|(name, value)| Variable::Found { name, value }).collect();
@@ -119,7 +120,7 @@ pub fn variables(container: &k8s::Container, facts: Facts<'_>) -> Result<Vec<Var
     Ok(all)
 }
 
-/// The ConfigMaps and Secrets to which the environment of a pod's containers refers.
+/// Returns the ConfigMaps and Secrets to which the environment of a pod's containers refers.
 pub fn references(pod: &Pod) -> impl Iterator<Item = DataKey> {
     pod.every_container().flat_map(|container| {
         let from = container.env_from.iter().flatten().filter_map(|from| source(from).map(|(key, _)| key));
@@ -132,7 +133,7 @@ fn key_of(pod: &Pod, kind: DataKind, name: &str) -> DataKey {
     DataKey { kind, name: FullName { namespace: pod.name.namespace.clone(), name: name.into() } }
 }
 
-/// The object of an `envFrom`, and whether it is optional.
+/// Returns the object of an `envFrom`, and whether the object is optional.
 fn source(from: &k8s::EnvFromSource) -> Option<((DataKind, &str), bool)> {
     if let Some(of) = &from.config_map_ref {
         return Some(((DataKind::ConfigMap, &of.name), of.optional == Some(true)));
@@ -141,7 +142,7 @@ fn source(from: &k8s::EnvFromSource) -> Option<((DataKind, &str), bool)> {
     Some(((DataKind::Secret, &of.name), of.optional == Some(true)))
 }
 
-/// The object and the key of a `valueFrom`, and whether they are optional.
+/// Returns the object and the key of a `valueFrom`, and whether the value is optional.
 fn selector(from: &k8s::EnvVarSource) -> Option<((DataKind, &str), &str, bool)> {
     if let Some(of) = &from.config_map_key_ref {
         return Some(((DataKind::ConfigMap, &of.name), &of.key, of.optional == Some(true)));
@@ -150,7 +151,8 @@ fn selector(from: &k8s::EnvVarSource) -> Option<((DataKind, &str), &str, bool)> 
     Some(((DataKind::Secret, &of.name), &of.key, of.optional == Some(true)))
 }
 
-/// All text values of an object, with the prefix. Every valid key is the name of a variable.
+/// Returns all text values of the object of an `envFrom`, with its prefix. Every valid key is also a valid variable
+/// name.
 fn all_of(from: &k8s::EnvFromSource, facts: Facts<'_>) -> Result<Vec<Variable>, Missing> {
     let Some(((kind, name), optional)) = source(from) else { return Ok(Vec::new()) };
     let key = key_of(facts.pod, kind, name);
@@ -168,7 +170,7 @@ fn all_of(from: &k8s::EnvFromSource, facts: Facts<'_>) -> Result<Vec<Variable>, 
     Ok(text.collect())
 }
 
-/// The value of a `valueFrom`; None if it is optional and does not exist.
+/// Returns the value of a `valueFrom`. None if it is optional and does not exist.
 fn value_of(from: &k8s::EnvVarSource, container: &k8s::Container, facts: Facts<'_>) -> Result<Option<String>, Missing> {
     if let Some(field) = &from.field_ref {
         return field_value(&field.field_path, facts).map(Some);
@@ -192,10 +194,10 @@ fn value_of(from: &k8s::EnvVarSource, container: &k8s::Container, facts: Facts<'
     if optional { Ok(None) } else { Err(missing) }
 }
 
-/// The value of a `fieldRef`.
+/// Returns the value of a `fieldRef`.
 ///
 /// # Errors
-/// The field is not one of those that Kubernetes supports here, or it does not exist yet.
+/// Kubernetes does not support the field here, or the node has no address yet.
 pub fn field_value(path: &str, facts: Facts<'_>) -> Result<String, Missing> {
     let (pod, metadata) = (facts.pod, &facts.pod.object.metadata);
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -211,8 +213,8 @@ pub fn field_value(path: &str, facts: Facts<'_>) -> Result<String, Missing> {
         "spec.serviceAccountName" => text(&pod.spec().service_account_name),
         "status.hostIP" => first_host_ip()?,
         "status.hostIPs" => first_host_ip().map(|_| facts.host_ips.join(","))?,
-        // A pod on the host's network has the host's addresses. Any other pod without an address has none, as in a
-        // kubelet.
+        // A pod on the host's network has the host's addresses. For any other pod without an address, the value is
+        // empty, as in a kubelet.
         "status.podIP" if pod.host_network() => first_host_ip()?,
         "status.podIPs" if pod.host_network() => first_host_ip().map(|_| facts.host_ips.join(","))?,
         "status.podIP" => facts.ips.first().cloned().unwrap_or_default(),
@@ -225,7 +227,7 @@ pub fn field_value(path: &str, facts: Facts<'_>) -> Result<String, Missing> {
     })
 }
 
-/// True if a `fieldRef` of the environment may have this path.
+/// Reports whether a `fieldRef` in the environment may have this path.
 pub fn is_field(path: &str) -> bool {
     const PATHS: [&str; 9] = [
         "metadata.name",
@@ -243,7 +245,7 @@ pub fn is_field(path: &str) -> bool {
     PATHS.contains(&path) || subscripted
 }
 
-/// True if the node's address is part of the environment of the container.
+/// Reports whether the environment of the container contains the node's address.
 pub fn needs_host_ip(container: &k8s::Container, host_network: bool) -> bool {
     container.env.iter().flatten().filter_map(|e| e.value_from.as_ref()?.field_ref.as_ref()).any(|field| {
         let path = field.field_path.as_str();
@@ -251,13 +253,13 @@ pub fn needs_host_ip(container: &k8s::Container, host_network: bool) -> bool {
     })
 }
 
-/// `metadata.labels['key']` as (`metadata.labels`, `key`).
+/// Splits `metadata.labels['key']` into (`metadata.labels`, `key`).
 fn subscript(path: &str) -> Option<(&str, &str)> {
     path.strip_suffix("']")?.split_once("['")
 }
 
-/// The value of a `resourceFieldRef`: the amount divided by the divisor, rounded up. A container without a limit has
-/// the node's allocatable resources as its limit.
+/// Returns the value of a `resourceFieldRef`: the amount divided by the divisor, rounded up. A container without a
+/// limit has the node's allocatable resources as its limit.
 ///
 /// # Errors
 /// The container does not exist, or Kubernetes does not support the resource here.
@@ -328,7 +330,7 @@ stringData: {password: hunter2}}
         pods.remove(0)
     }
 
-    /// The environment as `NAME=value`, joined with spaces, or the error.
+    /// Returns the environment as `NAME=value`, joined with spaces, or the error.
     fn environment(container: &str) -> String {
         let (pod, objects) = (pod(container), objects());
         let allocatable = Resources::from([(CPU, 4000), (MEMORY, 8 << 30), (EPHEMERAL_STORAGE, 1000)]);

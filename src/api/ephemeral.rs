@@ -1,16 +1,16 @@
-//! Ephemeral containers (W29): containers that a user adds to a running pod in order to examine it. No manifest has
-//! them. The engine uses one like any other container: `of` gives it the type of an ordinary container.
+//! Ephemeral containers (W29): containers that a user adds to a running pod in order to examine it. Manifests cannot
+//! define them. The engine treats them like other containers: `of` converts one to the type of an ordinary container.
 
 use crate::api::k8s;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ephemeral {
     pub container: k8s::Container,
-    /// `targetContainerName`: the container whose processes it sees.
+    /// `targetContainerName`: the container whose processes the ephemeral container sees.
     pub target: Option<String>,
 }
 
-/// The ephemeral container as a container.
+/// Converts an ephemeral container to an ordinary container.
 pub fn of(spec: &k8s::EphemeralContainer) -> Ephemeral {
     let k8s::EphemeralContainer {
         args,

@@ -1,5 +1,5 @@
-//! Requests for ephemeral containers (W29): `accepted` makes the new list of a pod from a request, with the checks and
-//! the messages of an API server.
+//! Requests for ephemeral containers (W29): `accepted` builds the new list of a pod from a request, with the checks
+//! and the messages of an API server.
 
 use crate::api::ephemeral;
 use crate::api::k8s;
@@ -8,7 +8,7 @@ use crate::api::{defaults, document, validate};
 use serde_json::Value;
 use std::fmt;
 
-/// The maximum number of ephemeral containers of a pod. They are never removed from it.
+/// The maximum number of ephemeral containers of a pod. Ephemeral containers are never removed from a pod.
 pub const MAX_CONTAINERS: usize = 32;
 /// The maximum size of all ephemeral containers of a pod as JSON, in bytes. Each record of the pod contains them.
 pub const MAX_BYTES: usize = 128 << 10;
@@ -16,9 +16,9 @@ pub const MAX_BYTES: usize = 128 << 10;
 /// The containers of a request. `Debug` shows only their number, because environments and commands can contain secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub enum RequestedContainers {
-    /// New containers. Those that exist may be repeated without a change.
+    /// New containers. Existing containers may be repeated unchanged.
     More(Vec<Value>),
-    /// The whole list of the pod.
+    /// The complete new list of the pod.
     All(Vec<Value>),
 }
 
@@ -56,7 +56,7 @@ fn complete(spec: &mut k8s::EphemeralContainer) {
     spec.target_container_name.take_if(|name| name.is_empty());
 }
 
-/// The ephemeral containers that the pod has after the request.
+/// Returns the ephemeral containers that the pod has after the request.
 ///
 /// # Errors
 /// All errors of the list, or the first wrong type and the unknown fields.
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(pod.field_of("d"), "spec.ephemeralContainers{d}");
         assert_eq!(pod.field_of("i"), "spec.initContainers{i}");
         assert_eq!(pod.field_of("m"), "spec.containers{m}");
-        // What the pod shows can be sent again.
+        // The containers that the pod shows can be sent again.
         let shown = serde_json::to_value(pod.ephemeral_specs()).unwrap().as_array().unwrap().clone();
         assert_eq!(accepted(&pod, &RequestedContainers::All(shown)).unwrap(), pod.ephemeral_specs());
     }

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-/// `source.component`, and the reporting component.
+/// The value of `source.component` and of the reporting component.
 pub const COMPONENT: &str = "wherry";
-/// The namespace of the events of a node, which has none itself.
+/// The namespace of the events of a node. A node itself has no namespace.
 pub const NODE_NAMESPACE: &str = "default";
 
 #[derive(Serialize)]
@@ -25,7 +25,7 @@ pub struct EventObject<'a> {
     pub count: u32,
     /// `Normal` or `Warning`
     pub r#type: &'static str,
-    /// For an API server, which requires it of some events.
+    /// Only for an API server, which requires these fields in some events.
     #[serde(flatten)]
     pub reporting: Option<Reporting<'a>>,
 }
@@ -45,7 +45,7 @@ pub struct InvolvedObject<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<&'a str>,
     pub name: &'a str,
-    /// Of a node its name, as in a kubelet. `kubectl describe node` looks for both.
+    /// For a node, this is its name, as in a kubelet. `kubectl describe node` searches for the name and for the UID.
     pub uid: &'a str,
     pub api_version: &'static str,
     /// `spec.containers{main}`
@@ -63,7 +63,7 @@ pub struct EventSource<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reporting<'a> {
-    /// None: not an event of the newer API.
+    /// None for an event that does not use the newer events API.
     pub event_time: Option<String>,
     pub reporting_component: &'static str,
     /// The name of the node.

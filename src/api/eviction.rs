@@ -1,4 +1,4 @@
-//! Node-pressure eviction: the signals, conditions and thresholds, with the names of a kubelet.
+//! Node-pressure eviction: the signals, conditions and thresholds, with the names that a kubelet uses.
 
 pub use crate::api::node_facts::Threshold as Limit;
 use crate::api::reason::Reason;
@@ -12,10 +12,10 @@ pub enum Signal {
     MemoryAvailable,
     /// Process ids.
     PidAvailable,
-    /// Of the file system of the root directory. In bytes.
+    /// Space on the file system of the root directory. In bytes.
     NodefsAvailable,
     NodefsInodesFree,
-    /// Of the file system of the runtime's images. In bytes.
+    /// Space on the file system of the runtime's images. In bytes.
     ImagefsAvailable,
     ImagefsInodesFree,
 }
@@ -56,7 +56,7 @@ impl Signal {
         }
     }
 
-    /// The name of the resource in messages.
+    /// Returns the name of the resource in messages.
     pub fn resource(self) -> &'static str {
         match self {
             Signal::MemoryAvailable => "memory",
@@ -66,7 +66,7 @@ impl Signal {
         }
     }
 
-    /// An amount of this signal as a kubelet writes it: bytes with a binary suffix, all others as numbers.
+    /// Formats an amount of this signal as a kubelet does: bytes with a binary suffix, all others as plain numbers.
     pub fn amount(self, n: u64) -> String {
         match self {
             Signal::MemoryAvailable | Signal::NodefsAvailable | Signal::ImagefsAvailable => in_bytes(n),
@@ -75,7 +75,7 @@ impl Signal {
     }
 }
 
-/// Bytes with the largest binary suffix that leaves a whole number, as Kubernetes writes a quantity.
+/// Formats bytes with the largest binary suffix that leaves a whole number, as Kubernetes formats a quantity.
 pub fn in_bytes(n: u64) -> String {
     const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     let thousands = if n == 0 { 0 } else { (n.trailing_zeros() / 10) as usize };
@@ -101,7 +101,7 @@ impl Condition {
         }
     }
 
-    /// The reason of the event that the condition is true.
+    /// Returns the reason of the event for a condition that becomes true.
     pub fn began(self) -> Reason {
         match self {
             Condition::MemoryPressure => Reason::NodeHasInsufficientMemory,
@@ -110,7 +110,7 @@ impl Condition {
         }
     }
 
-    /// The reason of the event that the condition is over.
+    /// Returns the reason of the event for a condition that becomes false.
     pub fn ended(self) -> Reason {
         match self {
             Condition::MemoryPressure => Reason::NodeHasSufficientMemory,
@@ -130,7 +130,7 @@ pub struct Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ThresholdKind {
     Hard,
-    /// Pods are evicted once the signal was below the limit for this time.
+    /// Pods are evicted once the signal has been below the limit for this time.
     Soft(Duration),
 }
 
@@ -140,12 +140,14 @@ pub struct Threshold {
     pub kind: ThresholdKind,
     /// The amount that must stay available.
     pub limit: Limit,
-    /// `evictionMinimumReclaim`: a threshold for which pods are evicted stays met until this much more is available.
+    /// `evictionMinimumReclaim`: once a threshold has caused an eviction, it stays met until this much more than the
+    /// limit is available.
     pub reclaim: Option<Limit>,
 }
 
 impl Threshold {
-    /// Whether the signal is below the limit. `was_due`: the previous measurement was a reason to evict a pod.
+    /// Reports whether the signal is below the limit. `was_due` is true if the previous measurement was a reason to
+    /// evict a pod.
     pub fn is_met(&self, level: Level, was_due: bool) -> bool {
         let limit = self.limit.of(level.capacity);
         let more = self.reclaim.filter(|_| was_due).map_or(0, |reclaim| reclaim.of(level.capacity));
@@ -153,11 +155,11 @@ impl Threshold {
     }
 }
 
-/// The settings.
+/// The settings of node-pressure eviction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EvictionPolicy {
     pub thresholds: Vec<Threshold>,
-    /// `evictionPressureTransitionPeriod`: a condition stays true for this time after the pressure.
+    /// `evictionPressureTransitionPeriod`: a condition stays true for this time after the pressure has ended.
     pub transition: Duration,
     /// `evictionMaxPodGracePeriod`: the longest grace period at a soft threshold.
     pub max_grace: Duration,

@@ -12,12 +12,13 @@ use crate::api::ordered::CollectOrdered;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The maximum size of the expanded environment, command and arguments of a container, in bytes. Each string counts
-/// with its NUL and its pointer, an env variable as `NAME=value`. Linux counts in the same way and allows a quarter of
-/// the stack limit (execve(2)): 2 MiB of the usual 8 MiB. A larger container cannot start.
+/// The maximum size of the expanded environment, command and arguments of a container, in bytes. The size of a string
+/// includes its NUL and its pointer; an env variable has the form `NAME=value`. Linux calculates the size in the same
+/// way and allows a quarter of the stack limit (execve(2)): 2 MiB of the usual 8 MiB. A larger container cannot
+/// start.
 pub const MAX_ARGUMENTS: usize = 2 << 20;
 
-/// The size of the NUL and the pointer of one string.
+/// The overhead of one string, in bytes: its NUL and its pointer.
 const OF_EACH: usize = 1 + size_of::<u64>();
 
 /// The expanded environment, command and arguments of a container.
@@ -29,7 +30,7 @@ pub struct Expanded {
     pub args: Vec<String>,
 }
 
-/// Without the values, which may be secret.
+/// Omits the values, which may be secret.
 impl fmt::Debug for Expanded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Expanded { env, command, args } = self;
@@ -62,7 +63,7 @@ pub struct TooLong {
 }
 
 impl TooLong {
-    /// The problem and the remedy, without the field name.
+    /// Returns the problem and the remedy, without the field name.
     pub fn detail(&self) -> String {
         format!(
             "Too long: with this value the environment, command and arguments of the container are larger than \
@@ -91,7 +92,7 @@ enum Piece<'i> {
 
 struct Pieces<'i> {
     rest: &'i str,
-    /// False if no `)` follows. Without this flag, each of many `$(` would search the whole rest.
+    /// False if `rest` contains no `)`. Without this flag, each `$(` would search the whole rest again.
     may_close: bool,
 }
 
@@ -118,7 +119,7 @@ impl<'i> Iterator for Pieces<'i> {
 }
 
 impl<'i> Pieces<'i> {
-    /// The piece that starts with the `$` at the beginning of `rest`, and its length in the input.
+    /// Returns the piece that starts with the `$` at the beginning of `rest`, and its length in the input.
     fn at_dollar(&mut self) -> (Piece<'i>, usize) {
         let (dollar, after) = self.rest.split_at(1);
         if after.starts_with('$') {
@@ -155,10 +156,10 @@ fn expand<'v>(input: &str, longest: usize, lookup: impl Fn(&str) -> Option<&'v s
 }
 
 /// Expands environment, command and arguments. Of several variables with the same name, the last one wins; the others
-/// count too, because they must be built.
+/// count towards the limit too, because they must be built.
 ///
 /// # Errors
-/// The first value with which they would exceed `MAX_ARGUMENTS`.
+/// The first value with which the total would exceed `MAX_ARGUMENTS`.
 pub fn container(container: &Container) -> Result<Expanded, TooLong> {
     let written = |variable: &EnvVar| Variable::Written {
         name: variable.name.clone(),
@@ -167,10 +168,10 @@ pub fn container(container: &Container) -> Result<Expanded, TooLong> {
     process(&container.env.iter().flatten().map(written).collect::<Vec<_>>(), container)
 }
 
-/// As `container`, with the variables of `environment::variables`.
+/// Like `container`, with the variables that `environment::variables` returns.
 ///
 /// # Errors
-/// As for `container`. The index of a variable is its place in `variables`.
+/// As for `container`. The index of a variable is its position in `variables`.
 pub fn process(variables: &[Variable], container: &Container) -> Result<Expanded, TooLong> {
     let mut left = MAX_ARGUMENTS;
     let mut env: Vec<(String, String)> = Vec::new();
@@ -207,8 +208,9 @@ pub fn process(variables: &[Variable], container: &Container) -> Result<Expanded
     Ok(Expanded { env, command, args })
 }
 
-/// The command of a probe. As in a kubelet, it may refer to the variables of the container that have a plain value, as
-/// they are written. A word that would exceed `MAX_ARGUMENTS` stays unexpanded.
+/// Expands the command of a probe. As in a kubelet, the command may refer to the variables that have a literal value
+/// in the spec of the container; references in these values are not expanded. A word that would exceed
+/// `MAX_ARGUMENTS` stays unexpanded.
 pub fn static_command(command: &[String], container: &Container) -> Vec<String> {
     let env = container.env.iter().flatten().filter(|e| e.value_from.is_none());
     let values: BTreeMap<&str, &str> = env.map(|e| (e.name.as_str(), e.value.as_deref().unwrap_or(""))).collect_map();
@@ -220,8 +222,8 @@ pub fn static_command(command: &[String], container: &Container) -> Vec<String> 
 /// Expands `subPathExpr`, with the environment of the container.
 ///
 /// # Errors
-/// The name of a variable that the container does not have, or of one with which the path is longer than `longest`
-/// bytes. A path must not contain an unexpanded reference.
+/// The name of a variable that the container does not have, or whose value makes the path longer than `longest`
+/// bytes; `input` if its literal text does. A path must not contain an unexpanded reference.
 pub fn path(input: &str, env: &[(String, String)], longest: usize) -> Result<String, String> {
     let mut out = String::new();
     for piece in pieces(input) {
@@ -318,7 +320,8 @@ mod tests {
         EnvVar { name: name.to_owned(), value: Some(value), value_from: None }
     }
 
-    /// `c0` has ten letters, and each further variable is twice as long as the previous one.
+    /// Returns a container whose variable `c0` has ten letters. Each further variable is twice as long as the
+    /// previous one.
     fn doubling(count: usize) -> Container {
         let mut env = vec![variable("c0", "a".repeat(10))];
         env.extend((1..count).map(|i| variable(&format!("c{i}"), format!("$(c{0})$(c{0})", i - 1))));
@@ -327,7 +330,7 @@ mod tests {
 
     #[test]
     fn references_that_multiply_are_built_only_up_to_the_limit() {
-        // 10 * 2^17 bytes, and the same amount in all previous ones: the eighteenth exceeds 2 MiB.
+        // The eighteenth variable has 10 * 2^17 bytes, as many as all previous ones together: this exceeds 2 MiB.
         assert!(super::container(&doubling(17)).is_ok());
         for count in [18, 22, 25, 32, 64, 80, 6000] {
             assert_eq!(super::container(&doubling(count)), Err(TooLong { at: ArgumentPlace::Env(17) }), "{count}");
@@ -369,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_text_of_nothing_but_open_references_is_read_once() {
-        // If each `$(` searched the rest for its end, this would read 500,000 times half a megabyte.
+        // If each `$(` searched the rest for its `)`, half a megabyte would be read 500,000 times.
         let open = "$(".repeat(500_000);
         assert_eq!(pieces(&open).count(), 1_000_000);
         assert_eq!(expand(&open, MAX_ARGUMENTS, |_| None), Some(open.clone()));

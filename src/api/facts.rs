@@ -11,7 +11,7 @@ use crate::api::user_namespace::IdRange;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// P1: `Created` and `Unknown` count as unknown.
+/// The state of a container. The PLEG treats `Created` and `Unknown` as unknown (P1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ContainerState {
     Created,
@@ -53,7 +53,7 @@ pub struct ListedContainer {
     pub created_at: Wall,
 }
 
-/// The result of both list calls, started at the same time. Entries without the kubelet's pod labels are omitted.
+/// The result of both list calls, which start at the same time. Entries without the kubelet's pod labels are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     pub sandboxes: Vec<ListedSandbox>,
@@ -67,19 +67,20 @@ pub struct SandboxFact {
     pub attempt: u32,
     pub ready: bool,
     pub created_at: Wall,
-    /// Primary address first. Empty with hostNetwork, and while the sandbox is not ready. A runtime may forget them
-    /// (CRI-O after a restart without libcni's results).
+    /// The IP addresses, with the primary address first. Empty with hostNetwork, and while the sandbox is not ready.
+    /// A runtime may lose the addresses (CRI-O does after a restart without libcni's cached results).
     pub ips: Vec<String>,
-    /// The sandbox has the node's network.
+    /// True if the sandbox uses the node's network.
     pub host_network: bool,
     pub owner: Option<String>,
     /// The annotation `annotation::USER_NAMESPACE`, if present (W28).
     pub user_namespace: Option<IdRange>,
-    /// The sandbox's own process, from the verbose info, while it is ready. None if the runtime does not report it.
+    /// The PID of the sandbox's own process, from the verbose info, while the sandbox is ready. None if the runtime
+    /// does not report it.
     pub pid: Option<u32>,
 }
 
-/// The ids of the first process of a container.
+/// The user and group ids of a container's first process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContainerUser {
     pub uid: i64,
@@ -91,7 +92,7 @@ pub struct ContainerUser {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContainerFact {
     pub id: ContainerId,
-    /// Empty if the runtime does not report it here (the list does).
+    /// Empty if the runtime does not report the sandbox in the container status; the container list always has it.
     pub sandbox: SandboxId,
     pub name: String,
     /// The restart count: `annotation::RESTART_COUNT`, otherwise the metadata's attempt.
@@ -107,7 +108,8 @@ pub struct ContainerFact {
     pub image: String,
     /// The runtime's image reference (status.imageID).
     pub image_ref: String,
-    /// `annotation::CONTAINER_HASH`: the image in the spec for which the container was created (`hash::container`).
+    /// `annotation::CONTAINER_HASH`: identifies the image in the spec for which the container was created
+    /// (`hash::container`).
     pub spec_hash: Option<u32>,
     /// `annotation::BACKOFF_LEVEL`, 0 if absent.
     pub backoff_level: u32,
@@ -126,14 +128,15 @@ pub struct ContainerFact {
     /// The log file on the host.
     pub log_path: String,
     pub owner: Option<String>,
-    /// The init process, from the verbose info, while the container is running.
+    /// The PID of the init process, from the verbose info, while the container is running.
     pub pid: Option<u32>,
 }
 
 impl ContainerFact {
-    /// True if the runtime abandoned the start because its caller was killed or lost the connection. The container
-    /// never ran. containerd reports this as an exit with code 128; only the message shows the cause. Either the
-    /// context was cancelled (seen on 1.6.20), or containerd killed the helper that starts the shim (seen on 1.7.24).
+    /// Reports whether the runtime abandoned the start because its caller was killed or lost the connection. The
+    /// container never ran. containerd reports this as an exit with code 128; only the message shows the cause.
+    /// Either the context was cancelled (seen on 1.6.20), or containerd killed the helper that starts the shim (seen
+    /// on 1.7.24).
     pub fn start_was_given_up(&self) -> bool {
         let says = |part| self.message.contains(part);
         self.state == ContainerState::Exited
@@ -143,16 +146,16 @@ impl ContainerFact {
     }
 }
 
-/// The memory of a container besides its working set, from the runtime's stats.
+/// Memory statistics of a container other than its working set, from the runtime's stats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryFact {
     /// The limit minus the working set. The runtime may report 0 for a container without a limit.
     pub available_bytes: Option<u64>,
-    /// All memory, with the page cache.
+    /// All memory in use, including the page cache.
     pub usage_bytes: Option<u64>,
     /// Anonymous memory.
     pub rss_bytes: Option<u64>,
-    /// Since the start of the container.
+    /// Page faults since the container started.
     pub page_faults: Option<u64>,
     /// Page faults that read from a disk.
     pub major_page_faults: Option<u64>,
@@ -175,7 +178,7 @@ pub struct UsageFact {
     pub memory: MemoryFact,
     /// Swap in use.
     pub swap_bytes: Option<u64>,
-    /// The files that the container has written, without volumes and logs.
+    /// The disk usage of the files that the container has written, excluding volumes and logs.
     pub disk_bytes: Option<u64>,
     pub disk_inodes: Option<u64>,
 }
@@ -188,7 +191,7 @@ pub struct ExecOutput {
     pub stderr: Vec<u8>,
 }
 
-/// Without the output, which may contain secrets.
+/// Omits the output, which may contain secrets.
 impl std::fmt::Debug for ExecOutput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ExecOutput { exit_code, stdout, stderr } = self;
@@ -225,13 +228,13 @@ pub struct ListedImage {
     pub tags: Vec<String>,
     /// Full names with a digest.
     pub digests: Vec<String>,
-    /// In bytes, as the runtime counts them.
+    /// The size that the runtime reports, in bytes.
     pub size: u64,
-    /// The runtime keeps the image.
+    /// True if the runtime has pinned the image, so that it must not be removed.
     pub pinned: bool,
 }
 
-/// A container of any owner that uses an image. A container that is not of a pod has no `pod`.
+/// A container, of any owner, that uses an image. `pod` is None if the container does not belong to a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ImageUser {
     /// A name or an id.
@@ -263,7 +266,7 @@ pub struct ImageFsFact {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FileSystemFact {
     pub capacity: u64,
-    /// For users without privileges.
+    /// The bytes that are available to unprivileged users.
     pub available: u64,
     /// 0 if the file system has no fixed number of inodes.
     pub inodes: u64,
@@ -272,7 +275,7 @@ pub struct FileSystemFact {
     pub id: u64,
 }
 
-/// The files below a directory. Bytes as allocated on the disk.
+/// The disk usage of the files below a directory. `bytes` is the space that is allocated on the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiskUse {
     pub bytes: u64,
@@ -284,7 +287,7 @@ pub struct DiskUse {
 pub struct MeasuredPod {
     pub uid: Uid,
     pub name: FullName,
-    /// The names of its emptyDirs on disk.
+    /// The names of the pod's emptyDir volumes that are stored on disk.
     pub volumes: Vec<String>,
 }
 
@@ -292,29 +295,29 @@ pub struct MeasuredPod {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PodDiskFact {
     pub uid: Uid,
-    /// By the name of the volume.
+    /// The usage of each volume, by volume name.
     pub volumes: BTreeMap<String, DiskUse>,
-    /// The logs by the name of the container.
+    /// The usage of the logs, by container name.
     pub logs: BTreeMap<String, DiskUse>,
 }
 
-/// Memory and process ids of the machine.
+/// The memory and the process ids that the machine has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MachineFact {
     /// In bytes.
     pub memory: Level,
-    /// The default if they were not requested.
+    /// The default value if process ids were not requested.
     pub pids: Level,
 }
 
-/// Results of the calls Version and Status.
+/// The results of the CRI calls Version and Status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RuntimeFact {
     pub name: String,
     pub version: String,
     /// None if ready; otherwise the reason and the message of the `RuntimeReady` condition.
     pub runtime_not_ready: Option<String>,
-    /// The same for the condition NetworkReady.
+    /// As `runtime_not_ready`, for the condition `NetworkReady`.
     pub network_not_ready: Option<String>,
     pub features: RuntimeFeatures,
 }

@@ -1,9 +1,9 @@
-//! Text in quotes as Go writes it (`%q`), which the files of the downward API contain.
+//! Quotes text as Go does (`%q`), for the files of the downward API.
 
 use std::fmt::Write as _;
 
-/// The text in double quotes. Characters that cannot be printed are escaped: the usual ones by a letter, others below
-/// 128 as `\\x7f`, others of 16 bits as `\\u00a0`, the rest as `\\U000e0001`.
+/// Returns the text in double quotes. Characters that cannot be printed are escaped: common ones by a letter, others
+/// below 128 as `\\x7f`, other 16-bit characters as `\\u00a0`, and the rest as `\\U000e0001`.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -29,11 +29,13 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// Letters, marks, numbers, punctuation, symbols, and the ASCII space. Rust's own escapes use the same classes. (At the
-/// beginning of a string they also escape marks, so another character precedes.)
+/// Reports whether the character is a letter, a mark, a number, punctuation, a symbol, or the ASCII space. Rust's own
+/// escaping uses the same classes. (At the beginning of a string it also escapes marks, so a letter is put before the
+/// character.)
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
-        // Annotations can have 256 KiB, almost all of it ASCII, and the other way allocates twice for a character.
+        // Annotations can be as large as 256 KiB and are mostly ASCII. The general check below allocates twice for
+        // each character.
         return c == ' ' || c.is_ascii_graphic();
     }
     !c.is_control() && !format!("a{c}").escape_debug().to_string().contains("\\u{")

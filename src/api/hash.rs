@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-/// A kubelet writes it in lower-case hexadecimal without leading zeros.
+/// Returns the hash of a container. A kubelet writes it in lower-case hexadecimal without leading zeros.
 pub fn container(name: &str, image: &str) -> u32 {
     let json = serde_json::json!({ "image": image, "name": name }).to_string();
     // Go's encoder escapes these three characters for use in HTML.
@@ -19,7 +19,7 @@ pub fn container(name: &str, image: &str) -> u32 {
     fnv1a(text.as_bytes())
 }
 
-/// FNV-1a with 32 bits.
+/// Returns the 32-bit FNV-1a hash.
 pub fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }

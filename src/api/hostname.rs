@@ -8,12 +8,12 @@ const HOST_NAME_MAX: usize = 64;
 /// The maximum length of a DNS label, in bytes.
 const LABEL_MAX: usize = 63;
 
-/// The whole name that the pod sets. It can have several labels, and has no domain.
+/// Returns `hostnameOverride`, if it is set. It can have several labels, and no domain is added to it.
 fn overriding(pod: &Pod) -> Option<&str> {
     pod.spec().hostname_override.as_deref().filter(|name| !name.is_empty())
 }
 
-/// `<subdomain>.<namespace>.svc.<cluster domain>`, if the pod has a subdomain.
+/// Returns `<subdomain>.<namespace>.svc.<cluster domain>`, if the pod has a subdomain.
 pub fn domain(pod: &Pod, cluster_domain: &str) -> Option<String> {
     if overriding(pod).is_some() {
         return None;
@@ -22,8 +22,8 @@ pub fn domain(pod: &Pod, cluster_domain: &str) -> Option<String> {
     Some(format!("{subdomain}.{}.svc.{cluster_domain}", pod.name.namespace))
 }
 
-/// `hostnameOverride`, or the first label of the pod's host name: `hostname`, otherwise the pod's name, cut to the
-/// length of a label.
+/// Returns `hostnameOverride`, or the first label of the pod's host name: `hostname`, otherwise the pod's name,
+/// truncated to the length of a label.
 pub fn label(pod: &Pod) -> &str {
     if let Some(name) = overriding(pod) {
         return name;
@@ -41,7 +41,7 @@ pub fn label(pod: &Pod) -> &str {
     }
 }
 
-/// The host name for the kernel's UTS namespace. Returns an error if it is too long.
+/// Returns the host name for the kernel's UTS namespace, or an error if it is too long.
 pub fn kernel_name(pod: &Pod, cluster_domain: &str) -> Result<String, String> {
     let label = label(pod);
     if pod.spec().set_hostname_as_fqdn != Some(true) {

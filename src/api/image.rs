@@ -6,8 +6,8 @@
 /// The maximum length of a repository name (domain and path).
 const LONGEST_NAME: usize = 255;
 
-/// The image name for a request to the runtime: unchanged if it has a tag or a digest, otherwise the full name with
-/// `:latest` (`busybox` becomes `docker.io/library/busybox:latest`).
+/// Returns the image name for a request to the runtime: unchanged if it has a tag or a digest, otherwise the full
+/// name with `:latest` (`busybox` becomes `docker.io/library/busybox:latest`).
 ///
 /// # Errors
 /// The kubelet's message for the reason InvalidImageName.
@@ -21,20 +21,22 @@ pub fn normalize(name: &str) -> Result<String, String> {
     }
 }
 
+/// Checks the form of an image name.
+///
 /// # Errors
-/// Why the name is invalid.
+/// The reason why the name is invalid.
 pub fn check(name: &str) -> Result<(), String> {
     Reference::parse(name).map(drop)
 }
 
-/// The repository of an image with its domain, without tag and digest: `docker.io/library/busybox`. None if the name is
-/// invalid.
+/// Returns the repository of an image with its domain, without tag and digest: `docker.io/library/busybox`. None if
+/// the name is invalid.
 pub fn repository(name: &str) -> Option<String> {
     Reference::parse(name).ok().map(|reference| format!("{}/{}", reference.domain, reference.path))
 }
 
-/// The name with its domain and path, as a runtime lists it: `busybox:1` becomes `docker.io/library/busybox:1`. A name
-/// with a tag and a digest loses the tag. None if the name is invalid.
+/// Returns the name with its domain and path, as a runtime lists it: `busybox:1` becomes
+/// `docker.io/library/busybox:1`. The tag is dropped if there is also a digest. None if the name is invalid.
 pub fn full_name(name: &str) -> Option<String> {
     let reference = Reference::parse(name).ok()?;
     let (domain, path) = (&reference.domain, &reference.path);
@@ -45,7 +47,8 @@ pub fn full_name(name: &str) -> Option<String> {
     Some(format!("{domain}/{path}:{tag}"))
 }
 
-/// The tag of a name, and whether the name has a digest. The tag is None if absent, or if the name is invalid.
+/// Returns the tag of a name, and whether the name has a digest. The tag is None if absent, or if the name is
+/// invalid.
 pub(crate) fn tag_of(name: &str) -> (Option<&str>, bool) {
     let (name, digest) = match name.split_once('@') {
         Some((name, _)) => (name, true),
@@ -131,7 +134,8 @@ fn is_domain_component(part: &str) -> bool {
         && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// Lower-case letters and digits, separated by `.`, `_`, `__` or any number of `-`.
+/// Reports whether the part consists of lower-case letters and digits, separated by `.`, `_`, `__` or any number of
+/// `-`.
 fn is_path_component(part: &str) -> bool {
     let alnum = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = part.as_bytes();
@@ -148,7 +152,8 @@ fn is_tag(tag: &str) -> bool {
     tag.len() <= 128 && tag.bytes().next().is_some_and(word) && tag.bytes().all(|b| word(b) || b == b'.' || b == b'-')
 }
 
-/// `Err(None)` is a syntax error. `Err(Some(..))` is a valid form with invalid content.
+/// Checks a digest. `Err(None)` is a syntax error. `Err(Some(..))` means that the form is valid, but the content is
+/// not.
 fn check_digest(digest: &str) -> Result<(), Option<&'static str>> {
     let (algorithm, hex) = digest.split_once(':').ok_or(None)?;
     let part = |p: &str| {

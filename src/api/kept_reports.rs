@@ -1,8 +1,9 @@
-//! What the agent has reported, in the form for its next start (`adapters/report_file`). Times are in nanoseconds.
+//! What the agent has reported, in the form that it stores for its next start (`adapters/report_file`). Times are in
+//! nanoseconds.
 
 use serde::{Deserialize, Serialize};
 
-/// The time since which a condition of the node has its status.
+/// A condition of the node, and the time since which it has had its status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptCondition {
@@ -15,7 +16,7 @@ pub struct KeptCondition {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptEvent {
-    /// UID, namespace and name. None: an event of the node.
+    /// The UID, namespace and name of the pod. None for an event of the node.
     pub pod: Option<(String, String, String)>,
     pub id: u64,
     pub order: u64,

@@ -16,42 +16,42 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// `<root>/pods`
+    /// Returns `<root>/pods`.
     pub fn pods(&self) -> String {
         format!("{}/pods", self.root)
     }
 
-    /// `<root>/pods/<uid>`
+    /// Returns `<root>/pods/<uid>`.
     pub fn pod(&self, uid: &Uid) -> String {
         format!("{}/pods/{uid}", self.root)
     }
 
-    /// The managed hosts file, mounted at /etc/hosts.
+    /// Returns the path of the managed hosts file, which is mounted at /etc/hosts.
     pub fn etc_hosts(&self, uid: &Uid) -> String {
         format!("{}/pods/{uid}/etc-hosts", self.root)
     }
 
-    /// The directory of a container's termination message files.
+    /// Returns the directory of a container's termination message files.
     pub fn container(&self, uid: &Uid, container: &str) -> String {
         format!("{}/pods/{uid}/containers/{container}", self.root)
     }
 
-    /// The directory of an emptyDir.
+    /// Returns the directory of an emptyDir.
     pub fn empty_dir(&self, uid: &Uid, volume: &str) -> String {
         format!("{}/pods/{uid}/volumes/kubernetes.io~empty-dir/{volume}", self.root)
     }
 
-    /// The base directory of `seccompProfile.localhostProfile`.
+    /// Returns the base directory of `seccompProfile.localhostProfile`.
     pub fn seccomp(&self) -> String {
         format!("{}/seccomp", self.root)
     }
 
-    /// `<logs>/<namespace>_<name>_<uid>`: the sandbox's log_directory.
+    /// Returns `<logs>/<namespace>_<name>_<uid>`: the sandbox's log_directory.
     pub fn pod_logs(&self, name: &FullName, uid: &Uid) -> String {
         format!("{}/{}_{}_{uid}", self.logs, name.namespace, name.name)
     }
 
-    /// A container's log, relative to the pod's log directory: `<container>/<attempt>.log`.
+    /// Returns the path of a container's log, relative to the pod's log directory: `<container>/<attempt>.log`.
     pub fn log_path(container: &str, attempt: u32) -> String {
         format!("{container}/{attempt}.log")
     }

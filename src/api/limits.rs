@@ -34,7 +34,7 @@ pub struct Limits {
     pub memory: Option<u64>,
     /// Number of processes and threads.
     pub pids: Option<u64>,
-    /// Page size in bytes to limit in bytes.
+    /// The limit in bytes for each page size in bytes.
     pub huge_pages: BTreeMap<u64, u64>,
 }
 
@@ -54,7 +54,8 @@ pub struct PodRules {
     pub cpu_cfs_period: u64,
     /// `podPidsLimit`; None: no limit.
     pub pids_limit: Option<u64>,
-    /// The machine's huge page sizes in bytes. Each size is limited, to 0 if a pod does not request it.
+    /// The machine's huge page sizes in bytes. Every size is limited. The limit is 0 if a pod does not request pages
+    /// of the size.
     pub huge_page_sizes: Vec<u64>,
 }
 
@@ -74,29 +75,29 @@ pub fn limits(c: &k8s::Container) -> Option<&Quantities> {
     c.resources.as_ref()?.limits.as_ref()
 }
 
-/// The cpu amount in millicores.
+/// Returns the cpu amount in millicores.
 pub fn cpu(list: Option<&Quantities>) -> Option<i64> {
     amount(list, CPU).map(Quantity::milli_value)
 }
 
-/// The memory amount in bytes.
+/// Returns the memory amount in bytes.
 pub fn memory(list: Option<&Quantities>) -> Option<i64> {
     amount(list, MEMORY).map(Quantity::value)
 }
 
-/// The amount of huge pages of this size in bytes; None if the list does not contain it.
+/// Returns the amount of huge pages of this size in bytes. None if the list does not contain it.
 pub fn huge_pages(list: Option<&Quantities>, page_size: u64) -> Option<u64> {
     list.into_iter().flatten().find_map(|(name, q)| {
         (huge_page_size(name)? == page_size).then(|| Quantity::parse(&q.0).ok()).flatten()?.value().try_into().ok()
     })
 }
 
-/// The page size in bytes of a resource such as `hugepages-2Mi`.
+/// Returns the page size in bytes of a resource such as `hugepages-2Mi`.
 fn huge_page_size(resource: &str) -> Option<u64> {
     Quantity::parse(resource.strip_prefix(HUGE_PAGES)?).ok()?.value().try_into().ok()
 }
 
-/// The name that the kernel's hugetlb controller uses: 2MB, 1GB, 64KB.
+/// Returns the name that the kernel's hugetlb controller uses: 2MB, 1GB, 64KB.
 pub fn page_size_name(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 30 => format!("{}GB", b >> 30),
@@ -122,8 +123,9 @@ impl Needs {
         }
     }
 
-    /// The needs of the pod as a whole, or else the sum of all containers and sidecars, or the largest need during the
-    /// init phase if that is more. Without overhead.
+    /// Returns the needs of a pod without overhead. Each of them is the amount of the pod as a whole, if it has one.
+    /// Otherwise it is the sum of all main containers and sidecars, or the largest need during the init phase if that
+    /// is more.
     pub fn of_pod(spec: &k8s::PodSpec) -> Needs {
         let mut main =
             spec.containers.iter().fold(Needs::default(), |n, c| n.combine(Needs::of(c), i64::saturating_add));
@@ -150,7 +152,7 @@ fn natural(amount: i64) -> u64 {
     u64::try_from(amount).unwrap_or(0)
 }
 
-/// Converts to cpu.shares: 1024 per core.
+/// Converts millicores to cpu.shares: 1024 per core.
 pub fn shares(milli: u64) -> u64 {
     (milli.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
@@ -161,14 +163,14 @@ pub fn weight(shares: u64) -> u64 {
     1 + (shares - MIN_SHARES) * (MAX_WEIGHT - 1) / (MAX_SHARES - MIN_SHARES)
 }
 
-/// The quota for a cpu limit; None: no limit.
+/// Returns the quota for a cpu limit in millicores. None if the limit is 0, which means no limit.
 pub fn quota(milli: u64, period: u64) -> Option<CpuQuota> {
     let quota = (milli.saturating_mul(period) / 1000).max(MIN_QUOTA);
     (milli > 0).then_some(CpuQuota { quota, period })
 }
 
-/// The limits of a pod. A burstable pod has a limit only for resources that are limited for the pod as a whole, or in
-/// all of its containers.
+/// Returns the limits of a pod. A burstable pod has a limit only for resources that are limited for the pod as a
+/// whole, or in all of its containers.
 pub fn of_pod(pod: &Pod, rules: &PodRules) -> Limits {
     let spec = pod.spec();
     let requested = requested_by(pod);
@@ -187,12 +189,12 @@ pub fn of_pod(pod: &Pod, rules: &PodRules) -> Limits {
     }
 }
 
-/// The memory limit of a pod in bytes: that of its cgroup.
+/// Returns the memory limit of the pod's cgroup, in bytes.
 pub fn memory_of_pod(pod: &Pod) -> Option<u64> {
     limit_of_pod(pod, Needs::of_pod(pod.spec()).memory_limit, memory)
 }
 
-/// `needed`, and the overhead, if the resource is limited for the pod as a whole or in all of its containers.
+/// Returns `needed` plus the overhead if the resource is limited for the pod as a whole or in all of its containers.
 fn limit_of_pod(pod: &Pod, needed: Option<i64>, of: fn(Option<&Quantities>) -> Option<i64>) -> Option<u64> {
     let spec = pod.spec();
     let limited = |list| of(list).is_some_and(|limit| limit > 0);
@@ -201,7 +203,8 @@ fn limit_of_pod(pod: &Pod, needed: Option<i64>, of: fn(Option<&Quantities>) -> O
     is_limited.then(|| natural(needed.unwrap_or(0)).saturating_add(natural(overhead)))
 }
 
-/// The limits of the cgroup of a QoS class. `burstable` is the sum of the cpu requests of that class, in millicores.
+/// Returns the limits of the cgroup of a QoS class. `burstable` is the sum of the cpu requests of that class, in
+/// millicores.
 pub fn of_class(class: Qos, burstable: u64) -> Limits {
     let cpu_shares = match class {
         Qos::BestEffort => MIN_SHARES,
@@ -210,8 +213,8 @@ pub fn of_class(class: Qos, burstable: u64) -> Limits {
     Limits { cpu_shares: Some(cpu_shares), ..Limits::default() }
 }
 
-/// The limits of `kubepods`: capacity minus reservations (with `enforceNodeAllocatable: [pods]`, otherwise no
-/// reservations). Hard eviction thresholds are not subtracted: pods may use that memory until they are evicted.
+/// Returns the limits of `kubepods`: capacity minus reservations. `reserved` is empty unless `enforceNodeAllocatable`
+/// contains `pods`. Hard eviction thresholds are not subtracted: pods may use that memory until they are evicted.
 pub fn of_node(capacity: &Resources, reserved: &Resources) -> Limits {
     let mut left = capacity.clone();
     left.subtract(reserved);

@@ -6,7 +6,7 @@ pub struct LogLine<'a> {
     /// RFC 3339, without trailing zeros in the fraction of a second. Not parsed here.
     pub time: &'a [u8],
     pub stream: Stream,
-    /// The message continues in the next line of the same stream.
+    /// True if the message continues in the next line of the same stream.
     pub partial: bool,
     pub text: &'a [u8],
 }
@@ -17,7 +17,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// A prefix of a line that contains all fields except the text, in bytes.
+/// The length of a prefix of a line that is sure to contain all fields except the text, in bytes.
 pub const HEAD: usize = 64;
 
 /// Parses a line; None if it does not have this format.
@@ -34,7 +34,7 @@ pub fn parse(line: &[u8]) -> Option<LogLine<'_>> {
     Some(LogLine { time, stream, partial, text: parts.next().unwrap_or_default() })
 }
 
-/// Adds a time with the nine digits that a kubelet prints. Text that is not a time is added as it is.
+/// Appends a time with nine fractional digits, as a kubelet prints it. Text that is not a time is appended unchanged.
 pub fn push_time(time: &[u8], to: &mut Vec<u8>) {
     const SECONDS: usize = "2006-01-02T15:04:05".len();
     const DIGITS: usize = 9;

@@ -1,4 +1,4 @@
-//! What the reader of the manifest directory reports to the engine, and the records that it stores for it (D1, D2).
+//! The reports of the manifest reader to the engine, and the records that the reader stores for the engine (D1, D2).
 
 use super::document::{self, Document};
 use super::objects::Given;
@@ -11,27 +11,27 @@ use std::ffi::OsString;
 use std::fmt;
 use std::sync::Arc;
 
-/// What has changed since the last report.
+/// The changes since the last report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ManifestReport {
-    /// In the order in which the reader has seen the changes.
+    /// The changed files, in the order in which the reader has seen the changes.
     pub files: Vec<FileReport>,
-    /// The names of files that were there and are missing now. Each of them counts as removed a moment later, with a
-    /// report of its own, unless it appears again.
+    /// The names of files that have disappeared. Unless a file reappears shortly afterwards, a separate report says
+    /// that it was removed.
     pub missing: BTreeSet<OsString>,
     pub directory: DirectoryState,
-    /// More changes of the same moment follow, so nothing comes into force yet. Until the first scan is complete, all
-    /// reports are such (D1).
+    /// True if more changes that were seen at the same time follow, so that nothing comes into force yet. True in all
+    /// reports until the first scan is complete (D1).
     pub more: bool,
 }
 
 /// The directory at the time of a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DirectoryState {
-    /// It is readable, and is the one that contained manifests before.
+    /// The directory is readable, and it is the one that contained manifests before.
     #[default]
     Usable,
-    /// It cannot be read, or is not the right one, for this reason.
+    /// The directory cannot be read, or it is not the right one; with the reason.
     Unusable(String),
 }
 
@@ -39,15 +39,15 @@ pub enum DirectoryState {
 pub struct FileReport {
     /// The name in the directory.
     pub name: OsString,
-    /// The record of the last good version. Only the first report of a file in a run has it.
+    /// The record of the last good version. Only the first report of a file in a run of Wherry contains it.
     pub recorded: Option<Vec<RecordedDocument>>,
     pub content: FileContent,
-    /// The credentials of the service that the documents and the record name.
+    /// The credentials of the service to which the documents and the record refer.
     pub credentials: NamedCredentials,
 }
 
 impl FileReport {
-    /// A settled file with this text, and without a record. For tests.
+    /// Returns the report of a settled file with this text and without a record, for tests.
     #[doc(hidden)]
     pub fn of_text(name: &str, path: &str, text: &str) -> FileReport {
         let (bytes, documents) = (text.as_bytes().to_vec(), document::parse(text.as_bytes(), path));
@@ -55,7 +55,7 @@ impl FileReport {
         FileReport { content, ..FileReport::removed(name) }
     }
 
-    /// A file without a record that was removed. For tests.
+    /// Returns the report of a removed file without a record, for tests.
     #[doc(hidden)]
     pub fn removed(name: &str) -> FileReport {
         let (recorded, credentials) = (None, NamedCredentials::default());
@@ -68,9 +68,9 @@ pub enum FileContent {
     Text(Box<FileText>),
     /// The file or its directory exists, but it has not been read yet. A report with its text follows.
     NotRead,
-    /// The file exists and cannot be read, for this reason.
+    /// The file exists but cannot be read; with the reason.
     Unreadable(String),
-    /// The file no longer exists. Also for a file that was removed before this run and has a record.
+    /// The file no longer exists. Also used for a file that was removed before this run but still has a record.
     Removed,
 }
 
@@ -79,13 +79,13 @@ pub struct FileText {
     pub bytes: Vec<u8>,
     /// The result of `document::parse`.
     pub documents: Result<Vec<Document>, Problem>,
-    /// Every user of the machine can read the file.
+    /// True if every user of the machine can read the file.
     pub open: bool,
-    /// False: the file has just changed, so its writer may not have finished. Another report follows.
+    /// False if the file has just changed, so that its writer may not have finished. Another report follows.
     pub settled: bool,
 }
 
-/// Without the content, which may contain Secrets.
+/// Omits the content, which may contain Secrets.
 impl fmt::Debug for FileText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let documents = self.documents.as_ref().map(Vec::len);
@@ -109,7 +109,7 @@ impl fmt::Debug for RecordedDocument {
     }
 }
 
-/// The record of a file is replaced. Without documents it is removed.
+/// Replaces the record of a file. Without documents, the record is removed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordUpdate {
     /// The name of the file in the directory.
@@ -122,7 +122,7 @@ pub struct RecordUpdate {
 pub struct DocumentUpdate {
     pub number: u32,
     pub digest: String,
-    /// JSON text. None: the present record has the document with this digest.
+    /// The JSON text. None if the existing record already has the document with this digest.
     pub content: Option<Arc<str>>,
     pub given: Given,
 }
@@ -133,12 +133,12 @@ impl fmt::Debug for DocumentUpdate {
     }
 }
 
-/// The credentials of the service by name: their values, or why there is none.
+/// The credentials of the service by name: the value of each, or why it cannot be read.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct NamedCredentials(pub BTreeMap<String, Result<Vec<u8>, String>>);
 
 impl NamedCredentials {
-    /// Calls `read` for each credential that one of the documents names.
+    /// Calls `read` for each credential to which one of the documents refers.
     pub fn of<'d>(
         contents: impl Iterator<Item = &'d Value>,
         read: impl Fn(&str) -> Result<Vec<u8>, String>,
@@ -157,7 +157,7 @@ impl NamedCredentials {
     }
 }
 
-/// Only the names.
+/// Shows only the names.
 impl fmt::Debug for NamedCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()

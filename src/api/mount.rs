@@ -12,15 +12,15 @@ pub struct Mount {
     pub source: MountSource,
     pub access: Access,
     pub propagation: Propagation,
-    /// Wherry owns the files: where SELinux is on, the runtime gives them the label of the container. Files of the host
-    /// keep their labels.
+    /// True if Wherry owns the files. If SELinux is on, the runtime then gives them the label of the container. Files
+    /// of the host keep their labels.
     pub owned: bool,
 }
 
 /// Where the files are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum MountSource {
-    /// A path of the host.
+    /// A path on the host.
     Host(String),
     /// The file system of an image, which the runtime mounts.
     Image(ImageSource),
@@ -28,11 +28,11 @@ pub enum MountSource {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ImageSource {
-    /// As the spec names the image.
+    /// The image reference as written in the spec.
     pub reference: String,
     /// The runtime's id of the image.
     pub id: String,
-    /// A directory of the image; empty for all of it.
+    /// A directory in the image. Empty for the whole image.
     pub sub_path: String,
 }
 
@@ -41,13 +41,13 @@ pub struct ImageSource {
 pub enum Access {
     #[default]
     ReadWrite,
-    /// Mounts below the mount stay as they are.
+    /// Read-only, but other mounts below this one are not affected.
     ReadOnly,
-    /// Mounts below the mount are read-only too.
+    /// Read-only, including other mounts below this one.
     RecursiveReadOnly,
 }
 
-/// Which mounts made later, below the mount, appear on the other side.
+/// Whether mounts that are created later, below this one, propagate between the host and the container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Propagation {
     #[default]
@@ -57,7 +57,7 @@ pub enum Propagation {
 }
 
 impl Mount {
-    /// A writable mount of Wherry's own files, without propagation.
+    /// Returns a writable mount of Wherry's own files, without propagation.
     pub fn writable(container_path: impl Into<String>, host_path: impl Into<String>) -> Mount {
         Mount {
             container_path: container_path.into(),

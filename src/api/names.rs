@@ -98,7 +98,7 @@ pub mod annotation {
     pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
     pub const TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
     pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
-    /// The preStop handler in JSON, to stop the container without its spec (W21).
+    /// The preStop handler in JSON, which is needed to stop the container without its spec (W21).
     pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
     pub const GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
     pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";

@@ -19,7 +19,7 @@ pub struct NodeFacts {
     pub allocatable: Resources,
     /// `allowedUnsafeSysctls`: names, or prefixes with a trailing `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
-    /// The kernel enforces AppArmor profiles.
+    /// True if the kernel enforces AppArmor profiles.
     pub apparmor: bool,
     /// Taints of the node's object on the API server.
     pub taints: Vec<NoExecute>,
@@ -38,16 +38,16 @@ pub struct MachineFacts {
     pub huge_pages: Vec<(u64, u64)>,
     /// Rust's name of the architecture: `x86_64`, `aarch64`.
     pub architecture: String,
-    /// The kernel enforces AppArmor profiles.
+    /// True if the kernel enforces AppArmor profiles.
     pub apparmor: bool,
 }
 
-/// A limit of an eviction threshold: the amount that must stay free.
+/// The limit of an eviction threshold: the amount that must stay free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Threshold {
-    /// In bytes.
+    /// In the unit of the signal: bytes, inodes or process ids.
     Amount(u64),
-    /// Thousandths of a percent of the capacity.
+    /// A share of the capacity, in thousandths of a percent.
     Share(u64),
 }
 
@@ -78,7 +78,7 @@ impl Threshold {
         }
     }
 
-    /// In bytes.
+    /// Returns the amount that must stay free, in the unit of `capacity`.
     pub fn of(self, capacity: u64) -> u64 {
         match self {
             Threshold::Amount(bytes) => bytes,
@@ -109,7 +109,7 @@ pub struct Sizing {
     pub allowed_unsafe_sysctls: Vec<String>,
 }
 
-/// The standard labels of every node, with their values.
+/// Returns the standard labels of every node, with their values.
 pub fn well_known_labels(name: &str, architecture: &str) -> [(&'static str, String); 5] {
     let arch = go_architecture(architecture);
     [
@@ -121,7 +121,7 @@ pub fn well_known_labels(name: &str, architecture: &str) -> [(&'static str, Stri
     ]
 }
 
-/// Go's architecture names, as used in images and node selectors.
+/// Returns Go's name of the architecture, as used in images and node selectors.
 pub fn go_architecture(rust: &str) -> &str {
     match rust {
         "x86_64" => "amd64",
@@ -135,7 +135,7 @@ pub fn go_architecture(rust: &str) -> &str {
     }
 }
 
-/// The resource name for huge pages of this size in bytes, for example `hugepages-2Mi`.
+/// Returns the resource name for huge pages of this size in bytes, for example `hugepages-2Mi`.
 pub fn huge_pages(size: u64) -> String {
     let units = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     let mut number = size;
@@ -150,7 +150,8 @@ pub fn huge_pages(size: u64) -> String {
 /// Computes the properties of the node (A2).
 ///
 /// # Errors
-/// The reservations that exceed the capacity, as pairs of the field with the largest share and the message.
+/// One pair for each resource whose reservations exceed the capacity: the field with the largest share, and the
+/// message.
 pub fn facts(machine: &MachineFacts, sizing: &Sizing) -> Result<NodeFacts, Vec<(&'static str, String)>> {
     let mut capacity = Resources::default();
     capacity.set(CPU, machine.cpus.saturating_mul(1000));
@@ -189,7 +190,7 @@ pub fn facts(machine: &MachineFacts, sizing: &Sizing) -> Result<NodeFacts, Vec<(
     }
     let mut allocatable = capacity.clone();
     allocatable.subtract(&kept);
-    // The memory of huge pages is not available for other use.
+    // The memory of huge pages is not available for other purposes.
     allocatable.subtract(&Resources::from([(MEMORY, in_huge_pages)]));
 
     let mut labels = sizing.labels.clone();

@@ -1,4 +1,4 @@
-//! The wanted objects as their source read them. The engine decides which of them are in force (D4, A5).
+//! The desired objects as their source has read them. The engine decides which of them are in force (D4, A5).
 
 use super::data_object::DataObject;
 use super::pod::Pod;

@@ -1,14 +1,14 @@
 //! Sorted lists, maps and sets that need little code.
 //!
 //! The compiler makes a copy of the standard library's sort for each type and each comparison: 5 to 10 kB. Collecting
-//! into a `BTreeMap` or `BTreeSet` sorts, too. The lists here are short, so the sort of one type serves all of them,
-//! and maps and sets are filled by insertion.
+//! into a `BTreeMap` or `BTreeSet` also sorts. The lists here are short, so all of them use one sort of indices, and
+//! maps and sets are filled by insertion.
 
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Replaces `collect` for maps and sets. Of two items with the same key the last one counts, as for `collect`.
+/// Replaces `collect` for maps and sets. Of two items with the same key, the last one wins, as with `collect`.
 pub trait CollectOrdered: Iterator + Sized {
     fn collect_map<K: Ord, V>(self) -> BTreeMap<K, V>
     where
@@ -32,7 +32,7 @@ pub trait CollectOrdered: Iterator + Sized {
         set
     }
 
-    /// A JSON object.
+    /// Collects into a JSON object.
     fn collect_object(self) -> Map<String, Value>
     where
         Self: Iterator<Item = (String, Value)>,
@@ -47,7 +47,7 @@ pub trait CollectOrdered: Iterator + Sized {
 
 impl<I: Iterator> CollectOrdered for I {}
 
-/// Replaces the sorts of slices. All of them are stable.
+/// Replaces the sort methods of slices. All of them are stable.
 pub trait OrderSlice<T> {
     fn order_by(&mut self, compare: impl FnMut(&T, &T) -> Ordering);
 
@@ -67,7 +67,7 @@ impl<T> OrderSlice<T> for [T] {
     fn order_by(&mut self, mut compare: impl FnMut(&T, &T) -> Ordering) {
         let mut sources = sorted_indices(self.len(), &mut |a, b| compare(&self[a], &self[b]));
         for start in 0..sources.len() {
-            // Each item of the cycle moves to its place. A place that is its own source is done.
+            // Each item of a cycle moves to its position. A position that is its own source is done.
             let mut place = start;
             loop {
                 let source = std::mem::replace(&mut sources[place], place);
@@ -81,7 +81,7 @@ impl<T> OrderSlice<T> for [T] {
     }
 }
 
-/// The indices of the items in their order. This is not generic, so it is compiled once.
+/// Returns the indices of the items in sorted order. This function is not generic, so it is compiled once.
 fn sorted_indices(len: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..len).collect();
     indices.sort_by(|a, b| compare(*a, *b));
@@ -92,7 +92,7 @@ fn sorted_indices(len: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering)
 mod tests {
     use super::*;
 
-    /// Lists with equal keys, from a small generator of numbers.
+    /// Returns lists that contain equal keys, from a small generator of pseudo-random numbers.
     fn lists() -> impl Iterator<Item = Vec<(u32, usize)>> {
         let mut state = 1_u32;
         (0..200).map(move |len| {

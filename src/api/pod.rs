@@ -35,7 +35,7 @@ pub enum RestartPolicy {
 }
 
 impl RestartPolicy {
-    /// None: this version does not know the policy.
+    /// Returns None for a policy that this version does not know.
     pub fn parse(text: &str) -> Option<RestartPolicy> {
         match text {
             "Always" => Some(RestartPolicy::Always),
@@ -46,7 +46,8 @@ impl RestartPolicy {
     }
 }
 
-/// Identity and source only. The spec is available elsewhere (manifests, `/pods`), and may contain secrets.
+/// Serializes only identity and source. The spec is available elsewhere (manifests, `/pods`), and may contain
+/// secrets.
 impl Serialize for Pod {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
@@ -61,66 +62,68 @@ impl Serialize for Pod {
     }
 }
 
-/// A restartable init container: it starts in the order of the init containers and runs alongside the main containers.
+/// Reports whether the container is a sidecar: a restartable init container, which starts in the order of the init
+/// containers and runs alongside the main containers.
 pub fn is_sidecar(container: &k8s::Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
 impl Pod {
-    /// The spec. Validation rejects a pod without one, so the empty default is never used.
+    /// Returns the spec. Validation rejects a pod without a spec, so the empty default is never used.
     pub fn spec(&self) -> &k8s::PodSpec {
         static EMPTY: std::sync::LazyLock<k8s::PodSpec> = std::sync::LazyLock::new(k8s::PodSpec::default);
         self.object.spec.as_ref().unwrap_or(&EMPTY)
     }
 
-    /// Returns true if the pod is from the API server of a cluster, not from a manifest.
+    /// Reports whether the pod comes from the API server of a cluster, not from a manifest.
     pub fn is_from_api_server(&self) -> bool {
         self.source.is_api()
     }
 
-    /// The main containers.
+    /// Returns the main containers.
     pub fn containers(&self) -> &[k8s::Container] {
         &self.spec().containers
     }
 
-    /// Init containers and sidecars (`is_sidecar`).
+    /// Returns the init containers and sidecars (`is_sidecar`).
     pub fn init_containers(&self) -> &[k8s::Container] {
         self.spec().init_containers.as_deref().unwrap_or_default()
     }
 
-    /// Init containers, then main containers, in start order: the containers of the manifest.
+    /// Returns the init containers, then the main containers, in start order: the containers of the manifest.
     pub fn all_containers(&self) -> impl Iterator<Item = &k8s::Container> {
         self.init_containers().iter().chain(self.containers())
     }
 
-    /// As `all_containers`, followed by the ephemeral containers. The index of a container is its position here.
+    /// Returns `all_containers`, followed by the ephemeral containers. The index of a container is its position in
+    /// this list.
     pub fn every_container(&self) -> impl Iterator<Item = &k8s::Container> {
         self.all_containers().chain(self.ephemeral.iter().map(|e| &e.container))
     }
 
-    /// The container at `index` of `every_container`. An index out of range is a bug in the caller.
+    /// Returns the container at `index` of `every_container`. An index out of range is a bug in the caller.
     pub fn at(&self, index: usize) -> &k8s::Container {
         let (init, main) = (self.init_containers(), self.containers());
         let of_manifest = init.get(index).or_else(|| main.get(index - init.len()));
         of_manifest.unwrap_or_else(|| &self.ephemeral[index - init.len() - main.len()].container)
     }
 
-    /// The container with this name, of any kind.
+    /// Returns the container with this name, of any kind.
     pub fn container(&self, name: &str) -> Option<&k8s::Container> {
         self.every_container().find(|c| c.name == name)
     }
 
-    /// The index of the first ephemeral container.
+    /// Returns the index of the first ephemeral container.
     pub fn first_ephemeral(&self) -> usize {
         self.init_containers().len() + self.containers().len()
     }
 
-    /// The ephemeral container with this name.
+    /// Returns the ephemeral container with this name.
     pub fn ephemeral(&self, name: &str) -> Option<&Ephemeral> {
         self.ephemeral.iter().find(|e| e.container.name == name)
     }
 
-    /// The same pod with these ephemeral containers.
+    /// Returns the same pod with these ephemeral containers.
     pub fn with_ephemeral(&self, list: Vec<k8s::EphemeralContainer>) -> Pod {
         let mut pod = self.clone();
         pod.ephemeral = list.iter().map(ephemeral::of).collect();
@@ -130,12 +133,12 @@ impl Pod {
         pod
     }
 
-    /// `spec.ephemeralContainers`
+    /// Returns `spec.ephemeralContainers`.
     pub fn ephemeral_specs(&self) -> &[k8s::EphemeralContainer] {
         self.spec().ephemeral_containers.as_deref().unwrap_or_default()
     }
 
-    /// The place of the container in the pod, as in the events of a kubelet.
+    /// Returns the field path of the container in the form of a kubelet's events: `spec.containers{main}`.
     pub fn field_of(&self, name: &str) -> String {
         let field = match () {
             () if self.init_containers().iter().any(|c| c.name == name) => "initContainers",
@@ -145,13 +148,13 @@ impl Pod {
         format!("spec.{field}{{{name}}}")
     }
 
-    /// True if the container at `index` is an init container or a sidecar.
+    /// Reports whether the container at `index` is an init container or a sidecar.
     pub fn is_init(&self, index: usize) -> bool {
         index < self.init_containers().len()
     }
 
-    /// The restart policy of the container at `index`. A main container has the pod's policy. A sidecar always
-    /// restarts. An init container restarts only after a failure, and never if the pod's policy is `Never`.
+    /// Returns the restart policy of the container at `index`. A main container has the pod's policy. A sidecar
+    /// always restarts. An init container restarts only after a failure, and never if the pod's policy is `Never`.
     pub fn restart_policy_of(&self, index: usize) -> RestartPolicy {
         match (self.init_containers().get(index), self.restart_policy()) {
             (Some(c), _) if is_sidecar(c) => RestartPolicy::Always,
@@ -164,7 +167,7 @@ impl Pod {
         self.spec().restart_policy.as_deref().and_then(RestartPolicy::parse).unwrap_or_default()
     }
 
-    /// `terminationGracePeriodSeconds`: default 30 s, minimum 1 s (W4), maximum `LONGEST_GRACE`.
+    /// Returns `terminationGracePeriodSeconds`: default 30 s, minimum 1 s (W4), maximum `LONGEST_GRACE`.
     pub fn grace_period(&self) -> Duration {
         let s = self.spec().termination_grace_period_seconds.unwrap_or(30);
         Duration::from_secs(u64::try_from(s).unwrap_or(0).max(1)).min(LONGEST_GRACE)
@@ -174,12 +177,12 @@ impl Pod {
         self.spec().active_deadline_seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs)
     }
 
-    /// True if the UID comes from the manifest's `metadata.uid`, false if it is a digest (D3).
+    /// Reports whether the UID comes from the manifest's `metadata.uid`. Otherwise it is a digest (D3).
     pub fn has_own_uid(&self) -> bool {
         super::uid::of(&self.source.path, &self.digest) != self.uid
     }
 
-    /// The images of all containers and of all image volumes, as the spec names them.
+    /// Returns the images of all containers and of all image volumes, as written in the spec.
     pub fn images(&self) -> impl Iterator<Item = &String> {
         let volumes = self.spec().volumes.iter().flatten().filter_map(|v| v.image.as_ref()?.reference.as_ref());
         self.every_container().filter_map(|c| c.image.as_ref()).chain(volumes)
@@ -192,7 +195,7 @@ impl Pod {
 
 #[cfg(test)]
 impl Pod {
-    /// A pod of a manifest for tests, in the namespace `default`.
+    /// Returns a pod of a manifest for tests, in the namespace `default`.
     pub(crate) fn of_spec(name: &str, spec: k8s::PodSpec) -> Pod {
         Pod {
             uid: Uid::from("u"),

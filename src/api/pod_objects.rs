@@ -8,7 +8,7 @@ use crate::api::pod::Pod;
 use crate::api::volume_contents;
 
 impl Pod {
-    /// The Secrets with credentials for registries. As in a kubelet, an empty name has no effect.
+    /// Returns the Secrets with registry credentials. As in a kubelet, an empty name is ignored.
     pub fn image_pull_secrets(&self) -> impl Iterator<Item = DataKey> {
         let names = self.spec().image_pull_secrets.iter().flatten().map(|secret| secret.name.as_str());
         names.filter(|name| !name.is_empty()).map(|name| DataKey {
@@ -17,7 +17,7 @@ impl Pod {
         })
     }
 
-    /// The ConfigMaps and Secrets that the pod refers to.
+    /// Returns the ConfigMaps and Secrets that the pod refers to.
     pub fn data_objects(&self) -> impl Iterator<Item = DataKey> {
         volume_contents::references(self).chain(environment::references(self)).chain(self.image_pull_secrets())
     }

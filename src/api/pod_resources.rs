@@ -1,5 +1,5 @@
-//! `spec.resources`: the resources of the pod as a whole (KEP-2837). Each amount takes the place of the sum over the
-//! containers. And what a pod requests in all (A2).
+//! `spec.resources`: the resources of the pod as a whole (KEP-2837), which replace the sums over the containers. Also
+//! calculates the total requests of a pod (A2).
 
 use crate::api::k8s::PodSpec;
 use crate::api::k8s::Quantity as Written;
@@ -7,7 +7,7 @@ use crate::api::pod::Pod;
 use crate::api::quantity::Quantities;
 use crate::api::resources::{CPU, PODS, Resources, of_containers};
 
-/// True for the resources that a pod can have as a whole.
+/// Reports whether the resource can be set for the pod as a whole.
 pub fn is_supported(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
@@ -20,12 +20,13 @@ pub fn limits(spec: &PodSpec) -> Option<&Quantities> {
     spec.resources.as_ref()?.limits.as_ref().filter(|list| !list.is_empty())
 }
 
-/// True if the pod has resources of its own.
+/// Reports whether the pod has pod-level resources.
 pub fn is_set(spec: &PodSpec) -> bool {
     requests(spec).is_some() || limits(spec).is_some()
 }
 
-/// If there are limits: a missing request is the sum of the containers' requests, or else the limit.
+/// Sets missing pod-level requests if there are pod-level limits: to the sum of the containers' requests, or else to
+/// the limit.
 pub fn complete(spec: &mut PodSpec) {
     let Some(limits) = limits(spec).cloned() else { return };
     let of_containers = of_containers(spec);
@@ -39,15 +40,15 @@ pub fn complete(spec: &mut PodSpec) {
     }
 }
 
-/// Replaces the amounts of the containers by those of the pod.
+/// Replaces the amounts of the containers with those of the pod.
 pub fn replace(spec: &PodSpec, of_containers: &mut Resources) {
     for (name, amount) in requests(spec).map(Resources::of).iter().flat_map(Resources::iter) {
         of_containers.set(name, amount);
     }
 }
 
-/// A2: the free amounts that the pod needs, including one of `pods`: the requests of the pod as a whole, or else those
-/// of its containers, plus overhead.
+/// A2: returns the amounts that must be free for the pod, including one of `pods`: the requests of the pod as a
+/// whole, or else those of its containers, plus overhead.
 pub fn requested_by(pod: &Pod) -> Resources {
     let spec = pod.spec();
     let mut all = of_containers(spec);
@@ -59,7 +60,7 @@ pub fn requested_by(pod: &Pod) -> Resources {
     all
 }
 
-/// The shortest text without a fraction. cpu is in millicores, others in bytes.
+/// Formats an amount as the shortest text without a fraction. `amount` is in millicores for cpu, in bytes for others.
 pub fn written(resource: &str, amount: u64) -> Written {
     let text = match resource {
         CPU if amount.is_multiple_of(1000) => (amount / 1000).to_string(),

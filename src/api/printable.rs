@@ -7,14 +7,15 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// True if a terminal displays the character and does not interpret it. False for control characters (with DEL), line
-/// and paragraph separators, and marks that change the text direction.
+/// Reports whether a terminal displays the character and does not interpret it. False for control characters
+/// (including DEL), line and paragraph separators, and marks that change the text direction.
 pub fn is_plain(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// `text` on one line, with the escapes `\n`, `\r`, `\t`, `\x1b` and `\u{9b}` for characters that are not plain.
+/// Returns `text` on one line, with the escapes `\n`, `\r`, `\t`, `\x1b` and `\u{9b}` for characters that are not
+/// plain.
 pub fn line(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_plain) {
         return Cow::Borrowed(text);
@@ -42,8 +43,8 @@ pub fn push_escaped(out: &mut String, c: char) {
     };
 }
 
-/// Escapes the characters in JSON strings that are not plain; JSON itself requires this only for U+0000 to U+001F. Line
-/// breaks and tabs between values stay.
+/// Escapes the characters in JSON strings that are not plain; JSON itself requires this only for U+0000 to U+001F.
+/// Line breaks and tabs between values are kept.
 pub fn json(text: &str) -> Cow<'_, str> {
     let stays = |c: char| is_plain(c) || matches!(c, '\n' | '\t' | '\r');
     if text.chars().all(stays) {

@@ -19,7 +19,7 @@ pub const SYSTEM_PREFIX: &str = "system-";
 /// The default preemption policy of classes and pods.
 pub const PREEMPT: &str = "PreemptLowerPriority";
 
-/// The value of a built-in class; None for every other name.
+/// Returns the value of a built-in class. None for every other name.
 pub fn system_class(name: &str) -> Option<i32> {
     match name {
         "system-cluster-critical" => Some(CRITICAL),
@@ -28,7 +28,7 @@ pub fn system_class(name: &str) -> Option<i32> {
     }
 }
 
-/// The priority of a spec; zero if the spec does not set one.
+/// Returns the priority of a spec. Zero if the spec does not set one.
 pub fn of(spec: &PodSpec) -> i32 {
     let class = || spec.priority_class_name.as_deref().and_then(system_class);
     spec.priority.or_else(class).unwrap_or(0)
@@ -52,7 +52,7 @@ pub struct PriorityClass {
 }
 
 impl PriorityClass {
-    /// The policy of a class; `policy` is the value in the manifest.
+    /// Returns the policy of a class. `policy` is the value in the manifest.
     pub fn preemption_policy(policy: Option<&str>) -> String {
         policy.unwrap_or(PREEMPT).to_owned()
     }
@@ -65,7 +65,7 @@ pub struct Given {
     pub class: String,
     pub value: i32,
     pub preemption_policy: String,
-    /// The pod names no class, and this is the default one.
+    /// True if the pod names no class, so that the default class applies.
     pub by_default: bool,
 }
 
@@ -78,7 +78,7 @@ impl Given {
     }
 }
 
-/// The class name in a spec.
+/// Returns the class name in a spec.
 pub fn named(spec: &PodSpec) -> Option<&str> {
     spec.priority_class_name.as_deref().filter(|name| !name.is_empty())
 }
@@ -92,8 +92,8 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Of several classes with the same name, and of several defaults, the first is in force. The others become
-    /// problems.
+    /// Collects the classes in force. Of several classes with the same name, and of several defaults, the first is in
+    /// force. The others are reported as problems.
     pub fn collect<'c>(classes: impl IntoIterator<Item = &'c PriorityClass>) -> (Classes, Vec<Problem>) {
         let mut all = Classes::default();
         let mut places: BTreeMap<&str, &Source> = BTreeMap::new();
@@ -135,7 +135,8 @@ impl Classes {
         system_class(name).is_some() || self.named.contains_key(name)
     }
 
-    /// The values for a pod. None if it has a priority of its own, or if there is no default class (priority 0).
+    /// Returns the values for a pod. None if the pod names no class, and either it has a priority of its own or there
+    /// is no default class (priority 0).
     ///
     /// # Errors
     /// `spec.priorityClassName` is unknown, or it contradicts `spec.priority`.
@@ -166,7 +167,7 @@ impl Classes {
     }
 }
 
-/// The API server's message for an unknown class, and the remedy.
+/// Returns the API server's message for an unknown class, and the remedy.
 pub fn not_found(class: &str) -> String {
     format!("no PriorityClass with name {class} was found; add a manifest of kind PriorityClass with this name")
 }

@@ -6,7 +6,7 @@ use std::fmt;
 /// The maximum length of a value or field name in an error, in characters.
 const MAX_SHOWN: usize = 200;
 
-/// Truncates a string for an error. Values in manifests can have a megabyte.
+/// Truncates a string for use in an error. Values in manifests can be as large as a megabyte.
 pub(crate) fn brief(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => Cow::Owned(format!("{}...", &text[..end])),
@@ -29,7 +29,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// An error of the whole file.
+    /// Returns an error of the whole file.
     pub fn of_file(path: &str, message: impl Into<String>) -> Problem {
         Problem { path: path.to_owned(), document: 0, line: None, field: None, message: message.into() }
     }
@@ -55,7 +55,7 @@ impl fmt::Display for Problem {
 pub enum FieldStep {
     /// A field of an object: `.name`.
     Field(String),
-    /// An entry of a map with free keys: `[cpu]`.
+    /// An entry of a map with arbitrary keys: `[cpu]`.
     Key(String),
     /// A key that is not shown: `[...]`.
     HiddenKey(String),
@@ -82,7 +82,8 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// The position in a walk through a document: a chain on the stack. It becomes a `FieldPath` only for an error.
+/// The current position in a walk through a document, as a linked list on the stack. It is converted to a `FieldPath`
+/// only for an error.
 #[derive(Clone, Copy)]
 pub(crate) enum At<'a> {
     Root,
@@ -139,15 +140,16 @@ pub(crate) struct Fault {
 /// What is wrong with a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Kubernetes has the field, and it is not implemented yet.
+    /// Kubernetes has the field, but it is not implemented yet.
     NotYet,
     /// As `NotYet`, with a remedy.
     Unsupported(String),
-    /// Only a node of a cluster can have it.
+    /// The field works only on a node of a cluster.
     NeedsCluster(String),
-    /// A rule for manifests, with the message. A pod of an API server can break it and run.
+    /// The value violates a rule that applies only to manifests; with the message. A pod from an API server can
+    /// violate it and still run.
     OfManifests(String),
-    /// The message, in the words of Kubernetes.
+    /// The value is invalid; with the message of Kubernetes.
     Invalid(String),
 }
 
@@ -162,8 +164,8 @@ impl fmt::Display for What {
 }
 
 impl Fault {
-    /// Hides the key of an error in the values of a Secret if it is invalid: without the colon behind a key, the value
-    /// is a part of it.
+    /// Hides an invalid key in the path of an error in the values of a Secret: if the colon after a key is missing,
+    /// the key contains the value.
     pub(crate) fn hide_invalid_key(&mut self, is_valid: impl Fn(&str) -> bool) {
         if let [FieldStep::Field(_), step @ FieldStep::Key(_)] = &mut self.at.0[..]
             && let FieldStep::Key(key) = step
@@ -214,7 +216,7 @@ impl Faults {
         self.add(at, format!("Required value{colon}{detail}"));
     }
 
-    /// `value` is shown with quotes if it is a string, and without if it is a number.
+    /// Reports an invalid value. `value` is shown with quotes if it is a string, and without if it is a number.
     pub(crate) fn invalid(&mut self, at: At<'_>, value: impl fmt::Debug, detail: impl fmt::Display) {
         self.add(at, invalid_value(&value, &detail));
     }
@@ -247,7 +249,7 @@ impl Faults {
         self.0.push(Fault { at: at.path(), what: What::Unsupported(detail.to_owned()) });
     }
 
-    /// Reports a field that only a node of a cluster can have.
+    /// Reports a field that works only on a node of a cluster.
     pub(crate) fn needs_cluster(&mut self, at: At<'_>, detail: &str) {
         self.0.push(Fault { at: at.path(), what: What::NeedsCluster(detail.to_owned()) });
     }

@@ -16,7 +16,7 @@ pub enum Qos {
 }
 
 impl Qos {
-    /// The class of a defaulted and validated spec.
+    /// Returns the class of a defaulted and validated spec.
     pub fn of(spec: &PodSpec) -> Qos {
         if pod_resources::is_set(spec) {
             return Qos::of_lists(pod_resources::requests(spec), pod_resources::limits(spec));
@@ -31,7 +31,7 @@ impl Qos {
         }
     }
 
-    /// The class of a pod with resources of its own. Those of its containers do not matter.
+    /// Returns the class of a pod with pod-level resources. The resources of its containers do not matter.
     fn of_lists(requests: Option<&Quantities>, limits: Option<&Quantities>) -> Qos {
         let positive = |list: Option<&Quantities>, resource: &str| amount(list, resource).filter(|q| !q.is_zero());
         let some = |list: Option<&Quantities>| DECIDING.iter().any(|r| positive(list, r).is_some());
@@ -77,7 +77,8 @@ fn requests_nothing(container: &Container) -> bool {
     DECIDING.iter().all(|r| request(container, r).is_none() && limit(container, r).is_none())
 }
 
-/// A missing request defaults to the limit. An explicit request of zero does not equal the limit.
+/// Reports whether the container meets the requirements of Guaranteed. A missing request defaults to the limit. An
+/// explicit request of zero does not equal the limit.
 fn is_guaranteed(container: &Container) -> bool {
     let requests = container.resources.as_ref().and_then(|r| r.requests.as_ref());
     DECIDING
@@ -129,7 +130,7 @@ mod tests {
             (vec![container(&[], &[("x.io/gpu", "1"), ("hugepages-2Mi", "2Mi")])], Qos::BestEffort),
             // Other resources do not affect the class.
             (vec![container(&[("ephemeral-storage", "1")], &[("cpu", "1"), ("memory", "1")])], Qos::Guaranteed),
-            // Each container counts separately.
+            // Each container is considered separately.
             (vec![container(&both, &both), container(&[], &[("cpu", "1"), ("memory", "1Gi")])], Qos::Guaranteed),
             (vec![container(&both, &both), container(&[], &[("cpu", "1")])], Qos::Burstable),
         ] {

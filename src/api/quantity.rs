@@ -40,27 +40,27 @@ impl Quantity {
         Ok(Quantity { nanos: if negative { -nanos } else { nanos } })
     }
 
-    /// The amount in whole units (cores, bytes), rounded up away from zero.
+    /// Returns the amount in whole units (cores, bytes), rounded up away from zero.
     pub fn value(self) -> i64 {
         self.rounded(NANO)
     }
 
-    /// The amount in thousandths (milli-CPU), rounded up away from zero and capped at `i64::MAX`.
+    /// Returns the amount in thousandths (milli-CPU), rounded up away from zero and capped at `i64::MAX`.
     pub fn milli_value(self) -> i64 {
         self.rounded(NANO / 1000)
     }
 
-    /// `n` cores, bytes or pieces.
+    /// Returns an amount of `n` units: cores, bytes or items.
     pub fn from_units(n: u64) -> Quantity {
         Quantity { nanos: i128::from(n) * NANO }
     }
 
-    /// `n` thousandths.
+    /// Returns an amount of `n` thousandths.
     pub fn from_milli(n: u64) -> Quantity {
         Quantity { nanos: i128::from(n) * (NANO / 1000) }
     }
 
-    /// How often `divisor` fits, rounded up. The divisor must not be zero.
+    /// Returns how many times `divisor` fits into the amount, rounded up. The divisor must not be zero.
     pub fn divided_by(self, divisor: Quantity) -> i64 {
         let up = self.nanos.unsigned_abs().div_ceil(divisor.nanos.unsigned_abs().max(1));
         i64::try_from(up).unwrap_or(i64::MAX)
@@ -70,7 +70,7 @@ impl Quantity {
         self.nanos == 0
     }
 
-    /// True if the amount has no fraction.
+    /// Reports whether the amount has no fraction.
     pub fn is_whole(self) -> bool {
         self.nanos % NANO == 0
     }
@@ -89,7 +89,8 @@ impl Quantity {
 /// A list of amounts as in a manifest (`requests`, `limits`).
 pub type Quantities = BTreeMap<String, Written>;
 
-/// The amount of one resource in a validated list (`requests`, `limits`); None if the list does not contain it.
+/// Returns the amount of one resource in a validated list (`requests`, `limits`). None if the list does not contain
+/// it.
 pub fn amount(list: Option<&Quantities>, resource: &str) -> Option<Quantity> {
     list?.get(resource).and_then(|q| Quantity::parse(&q.0).ok())
 }
@@ -133,7 +134,7 @@ impl Scale {
         })
     }
 
-    /// `whole.fraction` times this factor, in nano units, rounded up. None if the result exceeds `LARGEST`.
+    /// Returns `whole.fraction` times this factor, in nano units, rounded up. None if the result exceeds `LARGEST`.
     fn nanos(&self, whole: &str, fraction: &str) -> Option<i128> {
         let digits = whole.trim_start_matches('0');
         match *self {

@@ -11,7 +11,7 @@ macro_rules! reasons {
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Reason {
             $($name,)*
-            /// A short resource (A3): `OutOfcpu`. The whole string.
+            /// Too little of a resource is free (A3). Contains the whole string, for example `OutOfcpu`.
             OutOf(Rc<str>),
             /// A reason in a record that another version of Wherry wrote.
             Other(Rc<str>),
@@ -64,7 +64,7 @@ reasons! {
 impl Reason {
     const OUT_OF: &str = "OutOf";
 
-    /// The reason of a pod that requests too much of this resource.
+    /// Returns the reason for a pod that requests too much of this resource.
     pub fn out_of(resource: &str) -> Reason {
         Reason::OutOf(format!("{}{resource}", Reason::OUT_OF).into())
     }

@@ -1,9 +1,9 @@
-//! Credentials for image registries: docker's configuration files, and which of their entries match an image.
+//! Credentials for image registries: reads docker's configuration files and finds the entries that match an image.
 //!
 //! The rules are those of a kubelet's keyring (`pkg/credentialprovider/keyring.go`): a key is a host or a host with a
 //! path; each part of the host may be a pattern; all entries that match are tried, the most specific one first.
 //!
-//! No error contains a value, and nothing here shows a credential: `Debug` prints only counts.
+//! No error contains a value, and no debug output shows a credential: `Debug` prints only counts.
 
 use crate::api::k8s::ByteString;
 use serde_json::{Map, Value};
@@ -71,7 +71,7 @@ impl Keyring {
         Keyring::from_auths(object(text)?, "")
     }
 
-    /// `at`: the name of the object in errors.
+    /// Builds a keyring from the entries. `at` is the name of the object in errors.
     pub(crate) fn from_auths(auths: Map<String, Value>, at: &str) -> Result<Keyring, String> {
         let mut keyring = Keyring::default();
         for (location, entry) in &auths {
@@ -98,7 +98,8 @@ impl Keyring {
         }
     }
 
-    /// The credentials that match the repository of an image (`docker.io/library/busybox`), in the order of their use.
+    /// Returns the credentials that match the repository of an image (`docker.io/library/busybox`), in the order in
+    /// which they are tried.
     pub fn lookup(&self, repository: &str) -> Vec<&Credential> {
         let found = self.entries.iter().filter(|(key, _)| matches(key, repository));
         let found: Vec<&Credential> = found.flat_map(|(_, credentials)| credentials).collect();
@@ -109,7 +110,7 @@ impl Keyring {
     }
 }
 
-/// The credentials of several keyrings, each one once.
+/// Returns the credentials of several keyrings that match the repository, without duplicates.
 pub fn candidates<'k>(keyrings: impl IntoIterator<Item = &'k Keyring>, repository: &str) -> Vec<Credential> {
     let mut all: Vec<Credential> = Vec::new();
     for credential in keyrings.into_iter().flat_map(|keyring| keyring.lookup(repository)) {
@@ -120,7 +121,7 @@ pub fn candidates<'k>(keyrings: impl IntoIterator<Item = &'k Keyring>, repositor
     all
 }
 
-/// The text as a JSON object. Only the position of a syntax error is reported.
+/// Parses the text as a JSON object. For a syntax error, only the position is reported.
 pub(crate) fn object(text: &[u8]) -> Result<Map<String, Value>, String> {
     if text.len() > MAX_BYTES {
         return Err(format!("larger than {MAX_BYTES} bytes"));
@@ -132,7 +133,7 @@ pub(crate) fn object(text: &[u8]) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// The error begins with the field.
+/// Reads an entry. The error text follows the name of the entry, so it begins with the field (`.auth: ...`).
 fn credential(entry: &Value) -> Result<Credential, String> {
     let Value::Object(entry) = entry else { return Err(": must be an object".to_owned()) };
     let text = |name: &str| match entry.get(name) {
@@ -166,7 +167,7 @@ pub(crate) fn base64(text: &str) -> Option<String> {
     String::from_utf8(bytes.0).ok()
 }
 
-/// The key of an entry: host and path, without the scheme and without the version of docker's API.
+/// Returns the key of an entry: host and path, without the scheme and without the version of docker's API.
 fn key_of(location: &str) -> String {
     let rest = location.strip_prefix("https://").or_else(|| location.strip_prefix("http://")).unwrap_or(location);
     let (host, path) = split(rest);
@@ -177,7 +178,7 @@ fn key_of(location: &str) -> String {
     if path == "/" { host.to_owned() } else { format!("{host}{path}") }
 }
 
-/// Host (with its port) and path (empty, or from the first slash on).
+/// Splits a location into the host (with its port) and the path (empty, or starting with a slash).
 fn split(location: &str) -> (&str, &str) {
     let location = location.split(['?', '#']).next().unwrap_or(location);
     location.find('/').map_or((location, ""), |slash| location.split_at(slash))
@@ -192,8 +193,8 @@ fn is_docker_hub(repository: &str) -> bool {
     }
 }
 
-/// Whether the pattern (`*.example.com:5000/team`) matches a repository: the same port, the same number of parts in the
-/// host, each part matching its pattern, and the path as a prefix.
+/// Reports whether the pattern (`*.example.com:5000/team`) matches a repository: the same port, the same number of
+/// parts in the host, each part matching its pattern, and the path as a prefix.
 pub fn matches(pattern: &str, repository: &str) -> bool {
     let ((pattern, prefix), (host, path)) = (split(pattern), split(repository));
     let ((pattern, pattern_port), (host, port)) = (port_of(pattern), port_of(host));
@@ -216,7 +217,8 @@ fn port_of(host: &str) -> (&str, Option<&str>) {
 /// An invalid pattern matches nothing.
 fn is_match(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    // The state after each `*`, to which the match returns: the pattern after it, and the text that it has not taken.
+    // Where to continue after a mismatch: the pattern after the last `*`, and the end of the text that this `*`
+    // matches.
     let (mut p, mut t, mut star) = (0, 0, None);
     while p < pattern.len() || t < text.len() {
         if pattern.get(p) == Some(&'*') {
@@ -239,7 +241,7 @@ fn is_match(pattern: &str, text: &str) -> bool {
     true
 }
 
-/// Matches one character with the pattern at `p`. Returns the position of the next pattern.
+/// Matches one character against the pattern at `p`. Returns the position of the rest of the pattern.
 fn one(pattern: &[char], p: usize, c: char) -> Option<usize> {
     match pattern.get(p)? {
         '\\' => (*pattern.get(p + 1)? == c).then_some(p + 2),

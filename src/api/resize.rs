@@ -1,8 +1,8 @@
-//! Changes of a pod in place: whether two versions of a pod differ only in labels, annotations, and the cpu and memory
-//! of containers (KEP-1287), and how each container gets its new amounts.
+//! In-place changes of a pod: determines whether two versions of a pod differ only in labels, annotations, and the
+//! cpu and memory of containers (KEP-1287), and how each container gets its new amounts.
 //!
 //! Main containers and sidecars can be resized. As in Kubernetes 1.33, a resize must not remove a request or a limit
-//! and must not change the QoS class, and pods with resources of their own cannot be resized. In these cases the pod is
+//! and must not change the QoS class, and pods with pod-level resources cannot be resized. In these cases the pod is
 //! replaced.
 
 use crate::api::apparmor;
@@ -28,19 +28,22 @@ pub enum How {
     Restart,
 }
 
-/// True if `new` differs from `current` only in labels, annotations, and resources that can change while the pod runs.
+/// Reports whether `new` differs from `current` only in labels, annotations, and resources that can change while the
+/// pod runs.
 pub fn is_in_place(current: &Pod, new: &Pod) -> bool {
     current.name == new.name
         && without_amounts(current) == without_amounts(new)
         && if changes_amounts(current, new) { is_resize(current, new) } else { metadata(current) != metadata(new) }
 }
 
-/// True if the containers of two versions that differ only in place have other requests or limits.
+/// Reports whether the requests or limits of a resizable container differ between two versions with the same
+/// containers.
 pub fn changes_amounts(current: &Pod, new: &Pod) -> bool {
     pairs(current, new).any(|(a, b)| a.resources != b.resources)
 }
 
-/// The pod with the amounts of `new`, if the running pod can get them and does not have them.
+/// Returns the pod with the amounts of `new`. None if it has them already, or if the running pod cannot be resized to
+/// them.
 pub fn with_amounts(current: &Pod, new: &Pod) -> Option<Pod> {
     if !changes_amounts(current, new) {
         return None;
@@ -55,7 +58,7 @@ pub fn with_amounts(current: &Pod, new: &Pod) -> Option<Pod> {
     is_in_place(current, &resized).then_some(resized)
 }
 
-/// Returns true if the amounts of a running pod can be changed to those of `new`.
+/// Reports whether the amounts of a running pod can be changed to those of `new`.
 fn is_resize(current: &Pod, new: &Pod) -> bool {
     let (old, wanted) = (current.spec(), new.spec());
     !pod_resources::is_set(old)
@@ -64,14 +67,14 @@ fn is_resize(current: &Pod, new: &Pod) -> bool {
         && Qos::of(old) == Qos::of(wanted)
 }
 
-/// True if the document `new` defines the pod `current`, whose UID is another one: it is the same version, or `current`
-/// runs and can be changed to it in place.
+/// Reports whether the document `new` still defines the pod `current`, although its UID differs: either it is the
+/// same version, or `current` is running and can be changed to it in place.
 pub fn continues(current: &Pod, new: &Pod, can_be_resized: bool) -> bool {
     let same_document = current.name == new.name && current.source == new.source;
     same_document && (current.digest == new.digest || can_be_resized && is_in_place(current, new))
 }
 
-/// The new version under the identity of the current one.
+/// Returns the new version with the identity of the current one.
 pub fn continued(current: &Pod, new: &Pod) -> Pod {
     let mut pod = new.clone();
     pod.uid = current.uid.clone();
@@ -86,7 +89,7 @@ pub fn continued(current: &Pod, new: &Pod) -> Pod {
     pod
 }
 
-/// How the container gets the amounts of `new`; None if it has them already.
+/// Returns how the container gets the amounts of `new`. None if it has them already.
 pub fn how(current: &k8s::Container, new: &k8s::Container) -> Option<How> {
     let changed = RESIZABLE.into_iter().filter(|resource| {
         let both = [requests, limits].map(|list| (amount(list(current), resource), amount(list(new), resource)));
@@ -102,15 +105,15 @@ pub fn how(current: &k8s::Container, new: &k8s::Container) -> Option<How> {
     changed.map(policy).max()
 }
 
-/// The bytes to which the memory limit decreases.
+/// Returns the new memory limit in bytes, if it is lower than before or if there was none before.
 pub fn lower_memory_limit(before: &k8s::ResourceRequirements, new: &k8s::Container) -> Option<u64> {
     let wanted = amount(limits(new), MEMORY)?;
     let before = amount(before.limits.as_ref(), MEMORY);
     before.is_none_or(|before| wanted < before).then(|| u64::try_from(wanted.value()).unwrap_or(0))
 }
 
-/// The pod with the larger of the amounts before and after a resize. `before` contains the containers that still have
-/// their old amounts, by name.
+/// Returns the pod with the larger of the amounts before and after a resize. `before` has the old amounts of the
+/// containers that have not been resized yet, by container name.
 pub fn raised(pod: &Pod, before: &BTreeMap<&str, &k8s::ResourceRequirements>) -> Pod {
     let mut pod = pod.clone();
     let Some(spec) = &mut pod.object.spec else { return pod };
@@ -120,7 +123,7 @@ pub fn raised(pod: &Pod, before: &BTreeMap<&str, &k8s::ResourceRequirements>) ->
         let now = container.resources.get_or_insert_default();
         raise(&mut now.requests, before.requests.as_ref());
         raise(&mut now.limits, before.limits.as_ref());
-        // A container without a limit had no limit.
+        // If the container had no limit before, it has none now.
         let had = |name: &str| before.limits.as_ref().is_some_and(|limits| limits.contains_key(name));
         if let Some(limits) = &mut now.limits {
             limits.retain(|name, _| !RESIZABLE.contains(&name.as_str()) || had(name));
@@ -131,13 +134,13 @@ pub fn raised(pod: &Pod, before: &BTreeMap<&str, &k8s::ResourceRequirements>) ->
 
 const IDENTITY: [&str; 3] = [annotation::CONFIG_HASH, annotation::CONFIG_SEEN, annotation::CONFIG_SOURCE];
 
-/// The containers of both versions that can be resized.
+/// Returns pairs of the resizable containers: one container from each version.
 fn pairs<'p>(a: &'p Pod, b: &'p Pod) -> impl Iterator<Item = (&'p k8s::Container, &'p k8s::Container)> {
     let of = |pod: &'p Pod| pod.init_containers().iter().filter(|c| is_sidecar(c)).chain(pod.containers());
     of(a).zip(of(b))
 }
 
-/// No request and no limit is removed.
+/// Reports whether `new` keeps all requests and limits, with any amounts.
 fn keeps_all(current: &k8s::Container, new: &k8s::Container) -> bool {
     let kept = |list: fn(&k8s::Container) -> Option<&Quantities>| {
         let has = |c: &k8s::Container, resource| list(c).is_some_and(|all| all.contains_key(resource));
@@ -146,7 +149,7 @@ fn keeps_all(current: &k8s::Container, new: &k8s::Container) -> bool {
     kept(requests) && kept(limits)
 }
 
-/// The labels, and the annotations without the pod's identity.
+/// Returns the labels, and the annotations that are not part of the pod's identity.
 fn metadata(pod: &Pod) -> (BTreeMap<&str, &str>, BTreeMap<&str, &str>) {
     fn texts(map: Option<&BTreeMap<String, String>>) -> BTreeMap<&str, &str> {
         map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect_map()
@@ -157,8 +160,8 @@ fn metadata(pod: &Pod) -> (BTreeMap<&str, &str>, BTreeMap<&str, &str>) {
     (texts(metadata.labels.as_ref()), annotations)
 }
 
-/// The pod without its identity, without labels and annotations, and without the amounts that can be resized. The
-/// annotations that set AppArmor profiles stay, because a container gets its profile when it is created.
+/// Returns the pod without its identity, labels, annotations and resizable amounts. Annotations that set AppArmor
+/// profiles are kept, because a container gets its profile when it is created.
 fn without_amounts(pod: &Pod) -> k8s::Pod {
     let mut object = pod.object.clone();
     object.metadata.uid = None;
@@ -168,9 +171,9 @@ fn without_amounts(pod: &Pod) -> k8s::Pod {
         annotations.into_iter().filter(|(key, _)| key.starts_with(apparmor::ANNOTATION)).collect_map();
     object.metadata.annotations = Some(profiles);
     let Some(spec) = &mut object.spec else { return object };
-    // Records of older versions have the default.
+    // Records of older versions contain the default.
     spec.dns_policy.get_or_insert_with(|| "ClusterFirst".to_owned());
-    // They belong to the running pod, not to a version of its manifest.
+    // Ephemeral containers belong to the running pod, not to a version of its manifest.
     spec.ephemeral_containers = None;
     let sidecars = spec.init_containers.iter_mut().flatten().filter(|c| is_sidecar(c));
     for container in sidecars.chain(&mut spec.containers) {
@@ -223,13 +226,13 @@ mod tests {
             ("{requests: {cpu: 100m, memory: 10Mi, ephemeral-storage: 1Gi}, limits: {memory: 30Mi}}", true),
             // A limit is added.
             ("{requests: {cpu: 100m, memory: 10Mi, ephemeral-storage: 1Gi}, limits: {memory: 20Mi, cpu: 1}}", true),
-            // The same amounts in other words.
+            // The same amounts, written differently.
             ("{requests: {cpu: '0.1', memory: 10Mi, ephemeral-storage: 1Gi}, limits: {memory: 20Mi}}", true),
             // Nothing changes.
             ("{requests: {cpu: 100m, memory: 10Mi, ephemeral-storage: 1Gi}, limits: {memory: 20Mi}}", false),
             // An amount is removed.
             ("{requests: {cpu: 100m, memory: 10Mi, ephemeral-storage: 1Gi}}", false),
-            // Another resource.
+            // Another resource changes.
             ("{requests: {cpu: 200m, memory: 10Mi, ephemeral-storage: 2Gi}, limits: {memory: 20Mi}}", false),
             // The class becomes Guaranteed.
             ("{requests: {cpu: 1, memory: 20Mi, ephemeral-storage: 1Gi}, limits: {memory: 20Mi, cpu: 1}}", false),
@@ -301,10 +304,10 @@ mod tests {
         let after = one("{requests: {cpu: 100m, memory: 2Mi}, limits: {memory: 3Mi, cpu: 1}}");
         let old = before.at(0).resources.clone().unwrap();
         let raised = raised(&after, &[("m", &*old)].into());
-        // Without a limit before the resize, the pod has no limit until the container has one.
+        // The container had no cpu limit before the resize, so the raised pod has none.
         let wanted = one("{requests: {cpu: 200m, memory: 2Mi}, limits: {memory: 4Mi}}");
         assert_eq!(raised.at(0).resources, wanted.at(0).resources);
-        // A request that is added counts at once.
+        // An added request applies at once.
         let small = one("{requests: {memory: 1Mi}}").at(0).resources.clone().unwrap();
         let raised = super::raised(&wanted, &[("m", &*small)].into());
         assert_eq!(

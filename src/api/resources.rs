@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub const CPU: &str = "cpu";
 pub const MEMORY: &str = "memory";
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
-/// Each pod requests one.
+/// Each pod requests one unit of this resource.
 pub const PODS: &str = "pods";
 
 /// Amounts by resource: cpu in millicores, memory and storage in bytes, others in units. Missing resources are zero.
@@ -49,7 +49,7 @@ impl Resources {
         }
     }
 
-    /// Subtracts, and stops at zero.
+    /// Subtracts the amounts of `other`. An amount does not go below zero.
     pub fn subtract(&mut self, other: &Resources) {
         for (name, amount) in other.iter() {
             self.set(name, self.get(name).saturating_sub(amount));
@@ -63,7 +63,7 @@ impl Resources {
         }
     }
 
-    /// As a kubelet writes them: cpu in cores if it is a whole number, memory in Ki.
+    /// Formats the amounts as a kubelet does: cpu in cores if it is a whole number, memory in Ki.
     pub fn quantities(&self) -> BTreeMap<String, String> {
         let text = |(name, amount): (&str, u64)| {
             let text = match name {
@@ -97,7 +97,7 @@ impl<const N: usize> From<[(&str, u64); N]> for Resources {
     }
 }
 
-/// The requests of a container. A limit stands in for a missing request.
+/// Returns the requests of a container. A missing request defaults to the limit.
 fn of_container(container: &Container) -> Resources {
     let Some(resources) = &container.resources else { return Resources::default() };
     let mut all = resources.limits.as_ref().map(Resources::of).unwrap_or_default();
@@ -108,12 +108,12 @@ fn of_container(container: &Container) -> Resources {
     all
 }
 
-/// The requests of all containers.
+/// Returns the requests of all containers.
 pub fn of_containers(spec: &PodSpec) -> Resources {
     together(spec, of_container)
 }
 
-/// The limits of all containers that have one. Overhead adds to them.
+/// Returns the sum of the limits of all containers that have one. Overhead is added to each resource with a limit.
 pub fn limits_of(spec: &PodSpec) -> Resources {
     let limits = |c: &Container| c.resources.as_ref().and_then(|r| r.limits.as_ref()).map(Resources::of);
     let mut all = together(spec, |c| limits(c).unwrap_or_default());
@@ -125,8 +125,8 @@ pub fn limits_of(spec: &PodSpec) -> Resources {
     all
 }
 
-/// The amounts of all containers. Main containers and sidecars run at the same time. While an init container runs, only
-/// the sidecars before it run. The larger of both counts.
+/// Returns the amounts of all containers together. Main containers and sidecars run at the same time. While an init
+/// container runs, only the sidecars before it run. The result is the larger of the two amounts.
 fn together(spec: &PodSpec, of: impl Fn(&Container) -> Resources) -> Resources {
     let mut running = Resources::default();
     spec.containers.iter().for_each(|c| running.add(&of(c)));

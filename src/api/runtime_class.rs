@@ -1,7 +1,7 @@
-//! RuntimeClasses (node.k8s.io/v1): the runtime handler of a pod's sandbox, and the overhead and node selector of its
-//! pods.
+//! RuntimeClasses (node.k8s.io/v1): a class provides the runtime handler of a pod's sandbox, and the overhead and the
+//! node selector of the pod.
 //!
-//! As with a PriorityClass, a pod gets overhead and node selector once for each of its versions (A5). The handler is
+//! As with a PriorityClass, each version of a pod gets the overhead and the node selector once (A5). The handler is
 //! looked up when a sandbox is created, as in a kubelet.
 
 use crate::api::k8s::PodSpec;
@@ -50,12 +50,12 @@ impl Given {
     }
 }
 
-/// The class name in a spec.
+/// Returns the class name in a spec.
 pub fn named(spec: &PodSpec) -> Option<&str> {
     spec.runtime_class_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The message for an unknown class, and the remedy.
+/// Returns the message for an unknown class, and the remedy.
 pub fn not_found(class: &str) -> String {
     format!("no RuntimeClass with name {class} was found; add a RuntimeClass with this name")
 }
@@ -65,7 +65,8 @@ pub fn not_found(class: &str) -> String {
 pub struct RuntimeClasses(BTreeMap<String, RuntimeClass>);
 
 impl RuntimeClasses {
-    /// Of several classes with the same name, the first is in force. The others become problems.
+    /// Collects the classes in force. Of several classes with the same name, the first is in force. The others are
+    /// reported as problems.
     pub fn collect(classes: impl IntoIterator<Item = RuntimeClass>) -> (RuntimeClasses, Vec<Problem>) {
         let mut all: BTreeMap<String, RuntimeClass> = BTreeMap::new();
         let mut problems = Vec::new();
@@ -89,7 +90,8 @@ impl RuntimeClasses {
         self.0.values()
     }
 
-    /// The handler for a pod. It is empty for a pod without a class: the default handler of the runtime.
+    /// Returns the handler for a pod. It is empty for a pod without a class, which means the default handler of the
+    /// runtime.
     ///
     /// # Errors
     /// The class does not exist.
@@ -98,11 +100,11 @@ impl RuntimeClasses {
         self.0.get(name).map(|class| class.handler.as_str()).ok_or_else(|| not_found(name))
     }
 
-    /// The values for a pod; None if it names no class.
+    /// Returns the values for a pod. None if the pod names no class.
     ///
     /// # Errors
-    /// The class does not exist, or its overhead or node selector contradicts the spec. The field, and a message like
-    /// that of the API server.
+    /// The class does not exist, or its overhead or node selector contradicts the spec. The error is the field, and a
+    /// message like that of the API server.
     pub fn give(&self, spec: &PodSpec) -> Result<Option<Given>, (&'static str, String)> {
         let Some(name) = named(spec) else { return Ok(None) };
         let Some(class) = self.0.get(name) else { return Err(("spec.runtimeClassName", not_found(name))) };

@@ -1,10 +1,11 @@
-//! The optional features that a container runtime reports in its status (CRI `StatusResponse`).
+//! The optional features of a container runtime: those that it reports in its status (CRI `StatusResponse`), and
+//! those that follow from its name and version.
 
 use crate::api::k8s;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A runtime that reports nothing has none of the features.
+/// A runtime that reports no features has none of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RuntimeFeatures {
     /// `supplementalGroupsPolicy: Strict`.
@@ -21,20 +22,20 @@ pub struct RuntimeFeatures {
 pub struct HandlerFeatures {
     /// `recursiveReadOnly` of a mount.
     pub recursive_read_only_mounts: bool,
-    /// `hostUsers: false`, also for pods with volumes.
+    /// `hostUsers: false`, including for pods with volumes.
     pub user_namespaces: bool,
 }
 
 impl RuntimeFeatures {
-    /// The features of a handler; none if it is unknown.
+    /// Returns the features of a handler. An unknown handler has none.
     pub fn of_handler(&self, name: &str) -> HandlerFeatures {
         self.handlers.get(name).copied().unwrap_or_default()
     }
 }
 
-/// Whether the runtime has volumes with the source `image`. No field of the CRI tells. A runtime without them mounts an
-/// empty path, or fails with an error that does not name the cause, and containerd 2.1 mounts the whole image instead
-/// of a `subPath`.
+/// Whether the runtime supports volumes with the source `image`. The CRI has no field for this. A runtime without
+/// support mounts an empty path, or fails with an error that does not name the cause. containerd 2.1 mounts the whole
+/// image instead of a `subPath`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ImageVolumes {
     #[default]
@@ -45,7 +46,8 @@ pub enum ImageVolumes {
 }
 
 impl ImageVolumes {
-    /// From the runtime's name and version. Other runtimes than containerd and CRI-O decide themselves.
+    /// Derives the support from the runtime's name and version. Runtimes other than containerd and CRI-O are assumed
+    /// to have full support.
     ///
     /// Sources: the release notes of containerd 2.1 and 2.2, and of CRI-O 1.31 and 1.33.
     pub fn of(runtime: &str, version: &str) -> ImageVolumes {
@@ -62,19 +64,19 @@ impl ImageVolumes {
     }
 }
 
-/// Whether the runtime gives containers the devices of the Container Device Interface that the CRI names. No field of
-/// the CRI tells. A runtime without them starts the container and ignores the names.
+/// Whether the runtime gives a container the devices of the Container Device Interface (CDI) that a CRI request
+/// names. The CRI has no field for this. A runtime without support ignores the names and starts the container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum CdiDevices {
     #[default]
     Ignored,
-    /// Unless its configuration disables them.
+    /// Unless the configuration of the runtime disables CDI.
     Supported,
 }
 
 impl CdiDevices {
-    /// From the runtime's name and version. containerd has them since 1.7 (release notes); of other runtimes, all
-    /// versions that implement the CRI v1 API of today have them.
+    /// Derives the support from the runtime's name and version. containerd supports CDI since 1.7 (release notes).
+    /// Other runtimes support it in all versions that implement today's CRI v1 API.
     pub fn of(runtime: &str, version: &str) -> CdiDevices {
         match numbers(version) {
             Some(version) if runtime == "containerd" && version < (1, 7) => CdiDevices::Ignored,
@@ -86,16 +88,17 @@ impl CdiDevices {
 /// How the runtime shows that it honours `lifecycle.stopSignal`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum StopSignals {
-    /// The status of a container has the signal, as the CRI demands. Without it, the signal of the spec is ignored.
+    /// The status of a container contains the signal, as the CRI requires. If it does not, the runtime ignores the
+    /// signal in the spec.
     #[default]
     Reported,
-    /// The runtime honours the signal of the spec without reporting it.
+    /// The runtime honours the signal in the spec without reporting it.
     Unreported,
 }
 
 impl StopSignals {
-    /// From the runtime's name and version. CRI-O honours the signal since 1.33 (its source), and 1.37 does not report
-    /// it yet.
+    /// Derives the behaviour from the runtime's name and version. CRI-O honours the signal since 1.33 (according to
+    /// its source), but 1.37 does not report it yet.
     pub fn of(runtime: &str, version: &str) -> StopSignals {
         match numbers(version) {
             Some(version) if runtime == "cri-o" && version >= (1, 33) => StopSignals::Unreported,
@@ -103,7 +106,7 @@ impl StopSignals {
         }
     }
 
-    /// The signal that ends a container. None if it is unknown.
+    /// Returns the signal that ends a container. None if it is unknown.
     pub fn of_container<'s>(self, spec: &'s k8s::Container, reported: Option<&'s str>) -> Option<&'s str> {
         match self {
             StopSignals::Reported => reported,
@@ -112,7 +115,7 @@ impl StopSignals {
     }
 }
 
-/// The first two numbers of a version.
+/// Returns the first two numbers of a version.
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.trim_start_matches('v').split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().ok());
     Some((numbers.next()??, numbers.next()??))

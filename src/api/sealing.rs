@@ -1,23 +1,23 @@
-//! The sealing of Secrets and tokens on the disk (C15): the setting, the state of the key, and the records that a start
-//! finds. An adapter seals; the engine decides which record is sealed.
+//! The sealing of Secrets and tokens on the disk (C15): the setting, the state of the key, and the records that
+//! Wherry finds when it starts. An adapter seals; the engine decides which records are sealed.
 
 use serde::Serialize;
 use std::fmt;
 
 /// The credential of the service that contains the key.
 pub const CREDENTIAL: &str = "wherry.key";
-/// Where the documentation stores the encrypted credential.
+/// Where the documentation tells users to store the encrypted credential.
 pub const CREDENTIAL_FILE: &str = "/etc/credstore.encrypted/wherry.key";
 
 /// `sealSecrets`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Policy {
-    /// Sealed if the service has a key.
+    /// Records are sealed if the service has a key.
     #[default]
     Auto,
     /// Without a key, no Secret and no token is written.
     Required,
-    /// Plain text. Sealed records become plain again.
+    /// Records are plain text. Sealed records are converted back to plain text.
     Never,
 }
 
@@ -33,30 +33,30 @@ impl Policy {
     }
 }
 
-/// The key of the service.
+/// The state of the service's key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum KeyState {
     /// The service has no such credential.
     #[default]
     Missing,
-    /// It has one that is not a key, for this reason.
+    /// The service has the credential, but it is not a valid key; with the reason.
     Unusable(String),
     Usable,
 }
 
-/// Why there is no usable key, as a part of a sentence.
+/// Says why sealed records cannot be opened, as part of a sentence.
 impl fmt::Display for KeyState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KeyState::Missing => write!(f, "the service has no credential {CREDENTIAL}"),
             KeyState::Unusable(why) => write!(f, "the credential {CREDENTIAL} of the service cannot be used: {why}"),
-            KeyState::Usable => write!(f, "they are sealed with another key than the credential {CREDENTIAL}"),
+            KeyState::Usable => write!(f, "they are sealed with a key other than the credential {CREDENTIAL}"),
         }
     }
 }
 
 impl KeyState {
-    /// The recommended action if sealed records cannot be opened.
+    /// Returns the recommended action if sealed records cannot be opened.
     pub fn remedy(&self) -> String {
         match self {
             KeyState::Missing => format!(
@@ -70,14 +70,14 @@ impl KeyState {
                 )
             }
             KeyState::Usable => format!(
-                "restore the former {CREDENTIAL_FILE} and restart wherry; otherwise the answers of the API server \
-                 replace the records"
+                "restore the former {CREDENTIAL_FILE} and restart wherry; otherwise Wherry replaces the records with \
+                 the responses of the API server"
             ),
         }
     }
 }
 
-/// A record that a start finds.
+/// A record that Wherry finds when it starts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoredRecord {
     /// `kind/name`
@@ -88,9 +88,10 @@ pub struct StoredRecord {
 #[derive(Clone, PartialEq, Eq)]
 pub enum Content {
     Plain(String),
-    /// The value of a sealed record.
+    /// The value of a sealed record that the key has opened.
     Sealed(String),
-    /// A sealed record that the key does not open, or that has no key. It is not damaged.
+    /// A sealed record that cannot be opened, because there is no key or because it is not the right one. The record
+    /// is not damaged.
     Locked,
 }
 
@@ -99,7 +100,7 @@ impl StoredRecord {
         StoredRecord { key: key.to_owned(), content: Content::Plain(value.to_owned()) }
     }
 
-    /// The key and the value. None: it is locked.
+    /// Returns the key and the value. None if the record is locked.
     pub fn opened(self) -> Option<(String, String)> {
         match self.content {
             Content::Plain(value) | Content::Sealed(value) => Some((self.key, value)),
@@ -107,7 +108,7 @@ impl StoredRecord {
         }
     }
 
-    /// None: it is locked.
+    /// Returns the value. None if the record is locked.
     pub fn value(&self) -> Option<&str> {
         match &self.content {
             Content::Plain(value) | Content::Sealed(value) => Some(value),
@@ -116,14 +117,14 @@ impl StoredRecord {
     }
 }
 
-/// Without the value, which may be secret.
+/// Omits the value, which may be secret.
 impl fmt::Debug for StoredRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({:?})", self.key, self.content)
     }
 }
 
-/// Without the value, too.
+/// Also omits the value.
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

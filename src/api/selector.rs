@@ -36,7 +36,7 @@ impl Selector {
         parts.iter().map(requirement).collect::<Result<_, _>>().map(Selector)
     }
 
-    /// `label` returns the value of a label, if it exists.
+    /// Reports whether all requirements hold. `label` returns the value of a label, if it exists.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|r| {
             let value = label(&r.key);

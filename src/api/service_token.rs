@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 
-/// The tokens in the volumes of a pod.
+/// Returns the keys of the tokens in the volumes of a pod.
 pub fn of_pod(pod: &Pod) -> impl Iterator<Item = TokenKey> {
     let volumes = pod.spec().volumes.iter().flatten();
     let sources = volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
     sources.filter_map(|source| source.service_account_token.as_ref()).map(|source| TokenKey::of(pod, source))
 }
 
-/// The user that owns the file of a token: the user of all containers, if they run as the same one. None: root owns it.
-/// The rule is a kubelet's.
+/// Returns the user that owns the file of a token: the user of all containers, if they all run as the same user. None
+/// if root owns the file. The rule is the kubelet's.
 pub fn owner(pod: &Pod) -> Option<u32> {
     let of_pod = pod.spec().security_context.as_ref().and_then(|context| context.run_as_user);
     let user = |c: &k8s::Container| c.security_context.as_ref().and_then(|context| context.run_as_user).or(of_pod);
@@ -29,13 +29,15 @@ pub fn owner(pod: &Pod) -> Option<u32> {
 #[derive(Clone, Default)]
 pub struct Tokens {
     by_key: BTreeMap<TokenKey, Result<Rc<str>, String>>,
-    /// The records that cannot be opened (C15).
+    /// The keys of the records that cannot be opened (C15).
     locked: BTreeSet<String>,
 }
 
 impl Tokens {
+    /// Returns a token.
+    ///
     /// # Errors
-    /// The API server has not issued it. The text is for the pod's events.
+    /// The API server has not issued the token. The text is for the pod's events.
     pub fn get(&self, key: &TokenKey) -> Result<&str, String> {
         match self.by_key.get(key) {
             Some(Ok(token)) => Ok(token),
@@ -48,7 +50,8 @@ impl Tokens {
         }
     }
 
-    /// Returns true if the API server has neither issued nor refused it, and no copy of it is on the disk.
+    /// Reports whether the API server has neither issued nor refused the token, and there is no copy of it on the
+    /// disk.
     pub fn awaits(&self, key: &TokenKey) -> bool {
         !self.by_key.contains_key(key) && !self.locked.contains(&token::key(key))
     }
@@ -61,12 +64,12 @@ impl Tokens {
         self.by_key.remove(key);
     }
 
-    /// The record of a token cannot be opened.
+    /// Marks the record of a token as locked, because it cannot be opened.
     pub fn lock(&mut self, record: &str) {
         self.locked.insert(record.to_owned());
     }
 
-    /// Takes the records that cannot be opened and belong to none of these tokens.
+    /// Removes and returns the records that cannot be opened and belong to none of these tokens.
     pub fn take_unused_locked<'k>(&mut self, used: impl Iterator<Item = &'k TokenKey>) -> BTreeSet<String> {
         if self.locked.is_empty() {
             return BTreeSet::new();
@@ -78,7 +81,7 @@ impl Tokens {
     }
 }
 
-/// Without the tokens.
+/// Shows only the number of tokens.
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} tokens", self.by_key.len())

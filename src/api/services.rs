@@ -1,14 +1,14 @@
-//! Services of the cluster, as far as the environment of containers contains them.
+//! The Services of the cluster, reduced to what the environment of containers needs.
 
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The namespace and the name of the service of the API server, which each pod of a cluster has.
+/// The namespace and the name of the API server's service, which the environment of each pod of a cluster contains.
 pub const KUBERNETES: (&str, &str) = ("default", "kubernetes");
 
-/// A service with an address of its own.
+/// A service with a cluster IP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
     /// `spec.clusterIP`
@@ -18,7 +18,7 @@ pub struct Service {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServicePort {
-    /// Empty: it has none.
+    /// Empty if the port has no name.
     pub name: String,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
@@ -38,20 +38,20 @@ impl Services {
         self.0.remove(namespace);
     }
 
-    /// The variables of a pod's containers, as a kubelet gives them: for the services of the pod's namespace, unless
-    /// `enableServiceLinks` is false, and for the API server.
+    /// Returns the variables of a pod's containers, as a kubelet sets them: for the services in the pod's namespace,
+    /// unless `enableServiceLinks` is false, and for the API server.
     pub fn variables(&self, pod: &Pod) -> Vec<(String, String)> {
         let own = self.0.get(&*pod.name.namespace).filter(|_| has_links(pod));
         let own = own.into_iter().flatten();
         let api = self.0.get(KUBERNETES.0).and_then(|all| all.get_key_value(KUBERNETES.1));
         let mut all: BTreeMap<&str, &Service> = api.into_iter().map(|(name, service)| (&**name, service)).collect_map();
-        // A service of the pod's namespace comes before one of the same name elsewhere.
+        // A service in the pod's namespace takes precedence over one with the same name elsewhere.
         all.extend(own.map(|(name, service)| (&**name, service)));
         all.into_iter().flat_map(|(name, service)| service.variables(name)).collect()
     }
 }
 
-/// Returns true if the environment contains the services of the pod's namespace.
+/// Reports whether the environment contains the services of the pod's namespace.
 pub fn has_links(pod: &Pod) -> bool {
     pod.spec().enable_service_links != Some(false)
 }
@@ -69,7 +69,7 @@ impl Service {
         ];
         let named = self.ports.iter().filter(|port| !port.name.is_empty());
         all.extend(named.map(|p| (format!("{name}_SERVICE_PORT_{}", variable_name(&p.name)), p.port.to_string())));
-        // The form of Docker's links.
+        // The variables of Docker's links.
         all.push((format!("{name}_PORT"), url(first)));
         for port in &self.ports {
             let prefix = format!("{name}_PORT_{}_{}", port.port, port.protocol.to_uppercase());

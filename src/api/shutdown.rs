@@ -9,14 +9,15 @@ use crate::api::priority::CRITICAL;
 use serde::Serialize;
 use std::time::Duration;
 
-/// The maximum period (S1). A longer one is probably a mistake; a kubelet has no limit.
+/// The maximum period (S1). A longer period is probably a mistake; a kubelet has no limit.
 pub const LONGEST: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Group {
     /// The group contains the pods with at least this priority, up to the priority of the next group.
     pub priority: i32,
-    /// In whole seconds. If it is zero, the pods are killed with the minimum grace period and not waited for.
+    /// In whole seconds. If it is zero, the pods are killed with the minimum grace period, and Wherry does not wait
+    /// for them.
     pub period: Duration,
 }
 
@@ -26,8 +27,9 @@ pub struct Group {
 pub struct Groups(Vec<Group>);
 
 impl Groups {
-    /// From `shutdownGracePeriod` (`total`) and its last part, `shutdownGracePeriodCriticalPods` (`critical`).
-    /// Fractions of a second are dropped. Off if `total` is zero. `critical` must not exceed `total`.
+    /// Builds the groups from `shutdownGracePeriod` (`total`) and its last part, `shutdownGracePeriodCriticalPods`
+    /// (`critical`). Fractions of a second are dropped. Graceful shutdown is off if `total` is zero. `critical` must
+    /// not exceed `total`.
     pub fn from_total(total: Duration, critical: Duration) -> Groups {
         let (total, critical) = (total.as_secs(), critical.as_secs());
         if total == 0 {
@@ -40,7 +42,8 @@ impl Groups {
         ])
     }
 
-    /// From `shutdownGracePeriodByPodPriority`: pairs of priority and whole seconds. Priorities must be unique.
+    /// Builds the groups from `shutdownGracePeriodByPodPriority`: pairs of priority and whole seconds. Priorities
+    /// must be unique.
     pub fn by_priority(groups: impl IntoIterator<Item = (i32, u64)>) -> Groups {
         let group = |(priority, s)| Group { priority, period: Duration::from_secs(s) };
         let mut groups: Vec<Group> = groups.into_iter().map(group).collect();
@@ -60,18 +63,19 @@ impl Groups {
         self.0.get(index)
     }
 
-    /// The delay that logind must grant.
+    /// Returns the delay that logind must grant.
     pub fn sum(&self) -> Duration {
         self.0.iter().map(|g| g.period).sum()
     }
 
-    /// The index of the highest group that is not above the priority. A pod below all groups belongs to the lowest one.
+    /// Returns the index of the group with the highest priority that is not above `priority`. A pod below all groups
+    /// belongs to the lowest one.
     pub fn index_of(&self, priority: i32) -> usize {
         self.0.iter().rposition(|g| g.priority <= priority).unwrap_or(0)
     }
 
-    /// S2: the periods that fit into the available time. From the highest group down, each gets its full period until
-    /// the time is used up.
+    /// S2: returns the periods that fit into the available time. From the highest group down, each gets its full
+    /// period until the time is used up.
     pub fn within(&self, mut time: Duration) -> Vec<Duration> {
         let mut periods: Vec<Duration> = Vec::with_capacity(self.0.len());
         for group in self.0.iter().rev() {

@@ -9,15 +9,16 @@ pub struct Source {
 }
 
 impl Source {
-    /// The path of a pod of an API server. A manifest has an absolute path.
+    /// The path of an object of the API server. It cannot be the path of a manifest, because that is absolute.
     const API: &str = "api";
 
-    /// The API server of the cluster. It has one object of each name, so there is no number.
+    /// Returns the source of an object of the API server. There is only one object of each name, so there is no
+    /// document number.
     pub fn api() -> Source {
         Source { path: Source::API.to_owned(), document: 0 }
     }
 
-    /// Whether the pod comes from the API server, not from a manifest.
+    /// Reports whether the object comes from the API server, not from a manifest.
     pub fn is_api(&self) -> bool {
         self.path == Source::API
     }

@@ -69,13 +69,14 @@ const NAMES: [&str; 65] = [
     "SIGRTMAX",
 ];
 
-/// The number of the signal in the CRI, from 1 on. None if there is no such name.
+/// Returns the number of the signal in the CRI, from 1. None if there is no signal with this name.
 pub fn number(name: &str) -> Option<i32> {
     let position = NAMES.iter().position(|known| *known == name)?;
     i32::try_from(position).ok().map(|position| position + 1)
 }
 
-/// The name of a signal in the CRI. None for 0 (the runtime's default) and for unknown numbers.
+/// Returns the name of the signal with this number in the CRI. None for 0 (the runtime's default) and for unknown
+/// numbers.
 pub fn name(number: i32) -> Option<&'static str> {
     usize::try_from(number).ok().and_then(|number| NAMES.get(number.checked_sub(1)?)).copied()
 }

@@ -34,7 +34,8 @@ pub fn dotted(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// `beyond`: the unsafe sysctls that this node allows, as names or prefixes with a trailing `*`.
+/// Reports whether a pod may set the sysctl. `beyond` has the unsafe sysctls that this node allows, as names or
+/// prefixes with a trailing `*`.
 pub fn is_allowed(name: &str, beyond: &[String]) -> bool {
     let name = dotted(name);
     let matches = |pattern: &String| {

@@ -9,13 +9,14 @@ use crate::api::uid;
 use serde_json::Value;
 use std::fmt;
 
-/// The annotation of a Secret: `KEY=CREDENTIAL`, separated by commas. `CREDENTIAL` alone is also its key.
+/// The annotation of a Secret: a comma-separated list of `KEY=CREDENTIAL`. For `CREDENTIAL` alone, the name is also
+/// the key.
 pub const ANNOTATION: &str = "wherry.io/credentials";
 
 /// The credentials of the service.
 #[derive(Clone, Copy)]
 pub enum Credentials<'a> {
-    /// `wherry check` does not know them: the service has them.
+    /// `wherry check` does not know the credentials, because only the service has them.
     Unknown,
     /// Returns the value of a credential by its name. The error is the reason why it cannot be read.
     Service(&'a dyn Fn(&str) -> Result<Vec<u8>, String>),
@@ -56,14 +57,14 @@ pub(crate) fn add(secret: &mut Secret, credentials: Credentials<'_>) -> Result<S
             faults.duplicate(at, key);
             continue;
         }
-        // No pod gets the key of the sealed records.
+        // No pod may get the key of the sealed records.
         if name == sealing::CREDENTIAL {
             faults.invalid(at, format!("{key}={name}"), "is the key of the service itself, not a value for pods");
             continue;
         }
         let value = match credentials {
             Credentials::Unknown => {
-                // The content of a typed Secret cannot be checked.
+                // The content of a typed Secret cannot be checked without the value.
                 secret.type_ = None;
                 Vec::new()
             }
@@ -82,7 +83,7 @@ pub(crate) fn add(secret: &mut Secret, credentials: Credentials<'_>) -> Result<S
     if faults.0.is_empty() { Ok(digests) } else { Err(faults.0) }
 }
 
-/// The names of the credentials that a document names. Errors in the annotation do not matter here.
+/// Returns the names of the credentials to which a document refers. Ignores errors in the annotation.
 pub(crate) fn named_in(content: &Value) -> impl Iterator<Item = &str> {
     let is_secret = content.get("kind").and_then(Value::as_str) == Some("Secret");
     let annotation = content.pointer("/metadata/annotations").and_then(|all| all.get(ANNOTATION));
@@ -93,7 +94,7 @@ pub(crate) fn named_in(content: &Value) -> impl Iterator<Item = &str> {
         .filter(|name| is_file_name(name) && *name != sealing::CREDENTIAL)
 }
 
-/// The key and the name of the credential.
+/// Splits an entry of the annotation into the key and the name of the credential.
 fn entry(text: &str) -> (&str, &str) {
     let text = text.trim();
     text.split_once('=').map_or((text, text), |(key, name)| (key.trim(), name.trim()))

@@ -15,19 +15,19 @@ pub struct NoExecute {
 }
 
 impl NoExecute {
-    /// The taint without a value.
+    /// Returns a taint without a value.
     pub fn of_key(key: &str) -> NoExecute {
         NoExecute { key: key.to_owned(), value: String::new() }
     }
 
-    /// None if the taint has another effect.
+    /// Converts a taint. None if it has another effect.
     pub fn of(taint: k8s::Taint) -> Option<NoExecute> {
         let k8s::Taint { effect, key, value, .. } = taint;
         (effect == NO_EXECUTE).then(|| NoExecute { key, value: value.unwrap_or_default() })
     }
 
-    /// Without a key, a toleration matches each key; without an effect, each effect. The operator is `Equal` if there
-    /// is none.
+    /// Reports whether the toleration matches the taint. Without a key, a toleration matches every key; without an
+    /// effect, every effect. The default operator is `Equal`.
     pub fn is_tolerated_by(&self, toleration: &k8s::Toleration) -> bool {
         let k8s::Toleration { key, operator, value, effect, .. } = toleration;
         let [key, operator, value, effect] =

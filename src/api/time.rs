@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Boot(pub u64);
 
 impl Boot {
-    /// The time from `earlier` to `self`, zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`. Zero if `earlier` is later.
     pub fn since(self, earlier: Boot) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -34,7 +34,8 @@ impl std::ops::Add<Duration> for Boot {
 pub struct Wall(pub i64);
 
 impl Wall {
-    /// The time from `earlier` to `self`; zero if `earlier` is later, for example because the clock was set back.
+    /// Returns the time from `earlier` to `self`. Zero if `earlier` is later, for example because the clock was set
+    /// back.
     pub fn since(self, earlier: Wall) -> Duration {
         Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -47,7 +48,7 @@ impl Wall {
         jiff::Timestamp::from_nanosecond(i128::from(self.0)).ok()
     }
 
-    /// RFC 3339, UTC, without fractions of a second; None if not set.
+    /// Formats the time as RFC 3339 in UTC, without fractions of a second. None if not set.
     pub fn whole_seconds(self) -> Option<String> {
         self.timestamp().map(|t| format!("{t:.0}"))
     }

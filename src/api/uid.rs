@@ -7,14 +7,14 @@ use crate::api::ordered::OrderSlice;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// The digest of a document's parsed content: 64 hexadecimal digits.
+/// Returns the digest of a document's parsed content: 64 hexadecimal digits.
 pub fn digest(content: &Value) -> String {
     let mut hasher = Sha256::new();
     feed(&mut hasher, content);
     hex(&hasher.finalize())
 }
 
-/// The UID of a pod without its own: 32 hexadecimal digits without dashes, as in a kubelet.
+/// Returns the UID for a pod that does not specify one: 32 hexadecimal digits without dashes, as in a kubelet.
 pub fn of(path: &str, digest: &str) -> Uid {
     let mut hasher = Sha256::new();
     feed_bytes(&mut hasher, b'p', path.as_bytes());
@@ -22,7 +22,7 @@ pub fn of(path: &str, digest: &str) -> Uid {
     Uid::from(&hex(&hasher.finalize())[..32])
 }
 
-/// The digest of plain bytes: 64 hexadecimal digits.
+/// Returns the digest of plain bytes: 64 hexadecimal digits.
 pub fn digest_of_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
@@ -58,7 +58,7 @@ fn feed_bytes(hasher: &mut Sha256, kind: u8, bytes: &[u8]) {
     hasher.update(bytes);
 }
 
-/// Two hexadecimal digits for each byte.
+/// Formats bytes in hexadecimal, with two digits for each byte.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]).map(char::from).collect()

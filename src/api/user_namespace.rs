@@ -1,12 +1,12 @@
-//! The ids of the host that a pod with a user namespace of its own has (`hostUsers: false`): as in a kubelet, 65536 for
-//! each pod, from 65536 on.
+//! The host ids of a pod with a user namespace of its own (`hostUsers: false`). As in a kubelet, each pod has 65536
+//! ids, and the first range starts at 65536.
 
 use crate::api::hash;
 use crate::api::names::Uid;
 use serde::Serialize;
 use std::fmt;
 
-/// The number of user ids of a pod, and of group ids. Inside the pod they begin at 0.
+/// The number of user ids, and of group ids, of a pod. Inside the pod they start at 0.
 pub const IDS_PER_POD: u32 = 65_536;
 /// The number of ranges. The ids below the first one belong to the host; 4294967295 is not an id.
 const RANGES: u32 = u32::MAX / IDS_PER_POD - 1;
@@ -16,22 +16,22 @@ const RANGES: u32 = u32::MAX / IDS_PER_POD - 1;
 pub struct IdRange(u32);
 
 impl IdRange {
-    /// The first id on the host.
+    /// Returns the first id on the host.
     pub fn first(self) -> u32 {
         self.0 * IDS_PER_POD
     }
 
-    /// The range that a pod gets if it is free.
+    /// Returns the range that a pod gets if it is free.
     pub fn preferred(uid: &Uid) -> IdRange {
         IdRange(1 + hash::fnv1a(uid.as_str().as_bytes()) % RANGES)
     }
 
-    /// The next range. The first one follows the last one.
+    /// Returns the next range. After the last range, starts again with the first one.
     pub fn next(self) -> IdRange {
         IdRange(1 + self.0 % RANGES)
     }
 
-    /// Reads the text that `Display` writes. None if it is not the beginning of a range.
+    /// Reads the text that `Display` writes. None if it is not the first id of a range.
     pub fn from_text(text: &str) -> Option<IdRange> {
         let first: u32 = text.parse().ok()?;
         let range = first / IDS_PER_POD;
@@ -39,7 +39,7 @@ impl IdRange {
     }
 }
 
-/// The first id on the host.
+/// Shows the first id on the host.
 impl fmt::Display for IdRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.first().fmt(f)

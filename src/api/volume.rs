@@ -1,5 +1,5 @@
-//! A pod's volumes with everything that their set-up needs. The contents of ConfigMaps, Secrets and the downward API
-//! are already resolved, so the code that sets up a volume needs neither the pod nor the objects.
+//! A pod's volumes with everything that is needed to set them up. The contents of ConfigMaps, Secrets and the
+//! downward API are already resolved, so the code that sets up a volume needs neither the pod nor the objects.
 
 use crate::api::quantity::Quantity;
 use std::fmt;
@@ -17,7 +17,7 @@ pub struct Volume {
 pub enum VolumeKind {
     EmptyDir(Medium),
     HostPath {
-        /// An absolute path of the host.
+        /// An absolute path on the host.
         path: String,
         check: HostPathType,
     },
@@ -26,9 +26,9 @@ pub enum VolumeKind {
         /// If two files have the same path, the last one wins, as in a projected volume of a kubelet.
         files: Vec<VolumeFile>,
     },
-    /// The runtime mounts it.
+    /// An image, which the runtime mounts.
     Image {
-        /// As the spec names the image.
+        /// The image reference as written in the spec.
         reference: String,
         /// The runtime's id of the image. Empty if it is not needed.
         id: String,
@@ -51,8 +51,8 @@ pub enum Medium {
     },
 }
 
-/// The page size in bytes of the medium `HugePages-<size>`; Some(None) for `HugePages`, which leaves the size to the
-/// requests of the containers. None: another medium.
+/// Returns the page size in bytes of the medium `HugePages-<size>`. Returns Some(None) for `HugePages`, whose page
+/// size follows from the requests of the containers, and None for any other medium.
 pub fn huge_page_size(medium: &str) -> Option<Option<u64>> {
     let rest = medium.strip_prefix("HugePages")?;
     if rest.is_empty() {
@@ -89,7 +89,7 @@ pub const HOST_PATH_TYPES: [(&str, HostPathType); 8] = [
 ];
 
 impl HostPathType {
-    /// The type with this name in a manifest.
+    /// Returns the type with this name in a manifest.
     pub fn named(name: &str) -> Option<HostPathType> {
         HOST_PATH_TYPES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
     }
@@ -105,7 +105,7 @@ pub enum FilesPlugin {
 }
 
 impl FilesPlugin {
-    /// True if the files are on a tmpfs and never on a disk. A kubelet keeps only ConfigMaps on the disk.
+    /// Reports whether the files are on a tmpfs and never on a disk. A kubelet keeps only ConfigMaps on the disk.
     pub fn is_in_memory(self) -> bool {
         self != FilesPlugin::ConfigMap
     }
@@ -114,7 +114,7 @@ impl FilesPlugin {
 /// A file of a volume.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VolumeFile {
-    /// Relative to the volume, without `.` or `..` as a part.
+    /// The path relative to the volume, without the components `.` and `..`.
     pub path: String,
     /// The permission bits, 0 to 0777.
     pub mode: u32,
@@ -140,8 +140,8 @@ pub struct FsGroup {
 }
 
 impl Volume {
-    /// The kubelet's name of the volume's plugin as a part of a path. None for a hostPath, which has no directory of
-    /// its own.
+    /// Returns the kubelet's name for the volume's plugin, as used in paths. None for a hostPath and an image, which
+    /// have no directory of their own.
     pub fn plugin(&self) -> Option<&'static str> {
         match &self.kind {
             VolumeKind::EmptyDir(_) => Some("kubernetes.io~empty-dir"),
@@ -153,7 +153,7 @@ impl Volume {
         }
     }
 
-    /// The path of a hostPath volume.
+    /// Returns the path of a hostPath volume.
     pub fn host_path(&self) -> Option<&str> {
         match &self.kind {
             VolumeKind::HostPath { path, .. } => Some(path),
@@ -161,7 +161,7 @@ impl Volume {
         }
     }
 
-    /// True if a container cannot write to the volume, whatever its mount says.
+    /// Reports whether the volume is read-only for all containers, whatever their mounts say.
     pub fn is_read_only(&self) -> bool {
         matches!(self.kind, VolumeKind::Files { .. } | VolumeKind::Image { .. })
     }

@@ -14,10 +14,10 @@ use crate::api::service_token;
 use crate::api::volume::{FilesPlugin, FsGroup, HostPathType, Medium, Volume, VolumeFile, VolumeKind, huge_page_size};
 use std::collections::BTreeMap;
 
-/// The mode of files without another one.
+/// The default mode of files.
 const MODE: i32 = 0o644;
 
-/// A volume whose contents do not exist. The text is the kubelet's.
+/// A volume whose contents do not exist. The message is the kubelet's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unresolved {
     pub volume: String,
@@ -30,8 +30,8 @@ impl std::fmt::Display for Unresolved {
     }
 }
 
-/// All volumes of the pod, in the order of the spec, each by itself. One is unresolved if an object or a key that is
-/// not optional does not exist.
+/// Resolves each volume of the pod separately, in the order of the spec. A volume is unresolved if an object or a key
+/// that is not optional does not exist.
 pub fn resolve(facts: Facts<'_>) -> impl Iterator<Item = Result<Volume, Unresolved>> {
     let volumes = facts.pod.spec().volumes.iter().flatten();
     volumes.map(move |volume| {
@@ -40,8 +40,8 @@ pub fn resolve(facts: Facts<'_>) -> impl Iterator<Item = Result<Volume, Unresolv
     })
 }
 
-/// The volumes without the contents of files: enough to mount them in a container. `images`: the ids of the images of
-/// image volumes, by volume.
+/// Returns the volumes without the contents of files, which is enough to mount them in a container. `images` has the
+/// image ids of image volumes, by volume name.
 pub fn without_contents(pod: &Pod, images: &BTreeMap<String, String>) -> Vec<Volume> {
     let kind = |volume: &k8s::Volume| match (plugin(volume), plain(volume, Medium::Disk)) {
         (Some(plugin), _) => VolumeKind::Files { plugin, files: Vec::new() },
@@ -54,7 +54,7 @@ pub fn without_contents(pod: &Pod, images: &BTreeMap<String, String>) -> Vec<Vol
     volumes.map(|v| Volume { name: v.name.clone(), kind: kind(v), fs_group: fs_group(pod) }).collect()
 }
 
-/// The ConfigMaps and Secrets in the volumes of a pod.
+/// Returns the ConfigMaps and Secrets to which the volumes of a pod refer.
 pub fn references(pod: &Pod) -> impl Iterator<Item = DataKey> {
     let keys = pod.spec().volumes.iter().flatten().flat_map(|volume| {
         let config_map = volume.config_map.as_ref().map(|of| (DataKind::ConfigMap, of.name.clone()));
@@ -80,7 +80,7 @@ fn fs_group(pod: &Pod) -> Option<FsGroup> {
     Some(FsGroup { gid, only_on_root_mismatch: context.fs_group_change_policy.as_deref() == Some("OnRootMismatch") })
 }
 
-/// The plugin of a volume whose files Wherry writes.
+/// Returns the plugin of a volume whose files Wherry writes. None for other volumes.
 fn plugin(volume: &k8s::Volume) -> Option<FilesPlugin> {
     [
         (volume.config_map.is_some(), FilesPlugin::ConfigMap),
@@ -110,7 +110,7 @@ fn kind(volume: &k8s::Volume, facts: Facts<'_>) -> Result<VolumeKind, String> {
     Ok(VolumeKind::Files { plugin, files })
 }
 
-/// An emptyDir or a hostPath. Validation rejects all other sources.
+/// Returns an emptyDir, a hostPath or an image. Validation rejects all other sources.
 fn plain(volume: &k8s::Volume, medium: Medium) -> VolumeKind {
     if let Some(of) = &volume.image {
         return VolumeKind::Image { reference: of.reference.clone().unwrap_or_default(), id: String::new() };
@@ -130,7 +130,8 @@ fn medium(volume: &k8s::Volume, facts: Facts<'_>) -> Medium {
     let limit = limit.and_then(|q| u64::try_from(q.value()).ok());
     match of.medium.as_deref().unwrap_or_default() {
         "Memory" => {
-            // As in a kubelet: the least of the node's memory, the memory limit of the pod's cgroup and `sizeLimit`.
+            // As in a kubelet: the smallest of the node's memory, the memory limit of the pod's cgroup and
+            // `sizeLimit`.
             let all = [Some(facts.allocatable.get(MEMORY)).filter(|n| *n > 0), memory_of_pod(facts.pod), limit];
             Medium::Memory { size: all.into_iter().flatten().min() }
         }
@@ -144,7 +145,7 @@ fn medium(volume: &k8s::Volume, facts: Facts<'_>) -> Medium {
     }
 }
 
-/// The page size that the containers request.
+/// Returns the huge page size that the containers request, in bytes. Validation ensures that there is only one size.
 fn requested_page_size(pod: &Pod) -> Option<u64> {
     let names = pod.all_containers().filter_map(|c| c.resources.as_ref()?.requests.as_ref()).flat_map(BTreeMap::keys);
     let sizes = names.filter_map(|name| Quantity::parse(name.strip_prefix("hugepages-")?).ok());
@@ -181,7 +182,7 @@ fn of_object(
     }
 }
 
-/// All values, or those of the items.
+/// Returns the files for all keys of an object, or only for those in `items`.
 fn files(object: &DataObject, optional: bool, modes: Modes<'_>) -> Result<Vec<VolumeFile>, String> {
     let Some(items) = modes.items.filter(|items| !items.is_empty()) else {
         let all = object.values.iter().map(|(key, value)| VolumeFile {
@@ -232,7 +233,8 @@ fn projected(of: &k8s::ProjectedVolumeSource, facts: Facts<'_>) -> Result<Vec<Vo
     Ok(files)
 }
 
-/// As in a kubelet, the mode is 0600 if the file belongs to a user or a group other than root.
+/// Returns the file of a service account token. As in a kubelet, the mode is 0600 if the file belongs to a user or a
+/// group other than root.
 fn token(
     source: &k8s::ServiceAccountTokenProjection,
     default: Option<i32>,
@@ -274,7 +276,7 @@ fn downward(
     items.unwrap_or_default().iter().map(one).collect()
 }
 
-/// Lines `key="value"` with an escaped value, sorted by key, without a line break at the end.
+/// Formats the map as lines `key="value"` with escaped values, sorted by key, without a line break at the end.
 fn lines(map: Option<&BTreeMap<String, String>>) -> String {
     map.into_iter()
         .flatten()
@@ -321,7 +323,7 @@ mod tests {
         resolve(facts).collect::<Result<_, _>>().map_err(|e| e.to_string())
     }
 
-    /// The files as `path mode content`.
+    /// Returns the files as `path mode content`.
     fn files(volume: &str) -> Result<Vec<String>, String> {
         let volumes = resolved(&format!("[{{name: v, {volume}}}]"))?;
         let VolumeKind::Files { files, .. } = &volumes[0].kind else { panic!("{volumes:?}") };

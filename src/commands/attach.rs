@@ -16,25 +16,26 @@ use std::path::Path;
 pub struct AttachArgs {
     #[command(flatten)]
     pod: PodArgs,
-    /// Name of the container [default: that of the annotation kubectl.kubernetes.io/default-container, else the first]
+    /// Name of the container [default: from the annotation kubectl.kubernetes.io/default-container, else the first]
     #[arg(short, long)]
     container: Option<String>,
-    /// Pass stdin on to the container (`stdin: true` in its manifest)
+    /// Pass stdin to the container, which must have `stdin: true` in its manifest
     #[arg(short = 'i', long)]
     stdin: bool,
-    /// Use the container's terminal (`tty: true` in its manifest), with all keys going to the container
+    /// Use the terminal of the container, which must have `tty: true` in its manifest; all keys go to the container
     #[arg(short = 't', long)]
     tty: bool,
-    /// Keys that end the session while the container's process continues, at a terminal with -it; "" for none
+    /// Keys that detach from the container, at a terminal with -it; "" for none
     #[arg(long, value_name = "KEYS", default_value = detach::DEFAULT, value_parser = DetachKeys::parse)]
     detach_keys: DetachKeys,
 }
 
-/// Returns when the container's process ends, or the user detaches.
+/// Attaches to the container. Returns when its process ends or the user detaches.
 pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: AttachArgs) -> Result<u8, Failure> {
     let pod = url::find_pod(socket, &query.pod.target()?)?;
     let uid = text(&pod, "/metadata/uid").to_owned();
-    // A terminal has one output, which has to be requested as such. With -t and without a terminal, the agent says so.
+    // A terminal has only one output, so stderr must not be requested. With -t and a container without a terminal,
+    // the agent returns an error.
     let tty = query.tty || has_terminal(&pod, query.container.as_deref());
     let channels = StreamChannels { stdin: query.stdin, stdout: true, stderr: !tty, tty };
     let kind = StreamKind::Attach { container: query.container, channels };
@@ -48,8 +49,8 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Attac
     )
 }
 
-/// Connects the standard streams of the command to those of the container, until its process ends. With `raw`, a
-/// terminal passes all keys on.
+/// Connects the standard streams of the command to those of the container until its process ends. With `raw`, all
+/// keys that are typed at a terminal go to the container.
 pub fn connect(
     out: &mut dyn Write,
     err: &mut dyn Write,
@@ -77,7 +78,7 @@ pub fn connect(
     }
 }
 
-/// Whether the container of an attach has a terminal. It is chosen as in the agent.
+/// Reports whether the container of an attach has a terminal. The container is chosen as in the agent.
 fn has_terminal(pod: &Value, named: Option<&str>) -> bool {
     let of = |list: &str| pod["spec"][list].as_array().cloned().unwrap_or_default();
     let containers = of("containers");

@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A path that does not answer for this long is on a file system that hangs.
+/// A path that does not respond within this time is considered to be on a file system that hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Names of standard input, which is read even if it is not a regular file.
 const STDIN: [&str; 2] = ["-", "/dev/stdin"];
-/// The limit for manifests and configurations, in bytes.
+/// Maximum size of a manifest or a configuration, in bytes.
 const MAX_BYTES: u64 = document::MAX_BYTES as u64;
 
 /// The content of a path.
@@ -83,7 +83,7 @@ fn open(path: &Path) -> PathContent {
     if path.is_dir() { PathContent::Directory(manifests::files_in(path)) } else { PathContent::File(read(path)) }
 }
 
-/// The text of a file, and whether every user of the machine can read it.
+/// Returns the text of a file, and whether every user of the machine can read it.
 fn read(path: &Path) -> Result<(Vec<u8>, bool), Refused> {
     if STDIN.iter().any(|name| path == Path::new(name)) {
         return Ok((foreign::read_up_to(std::io::stdin().lock(), MAX_BYTES)?, false));
@@ -99,7 +99,7 @@ struct Report<'a> {
     files: usize,
     errors: usize,
     unreadable: bool,
-    /// All valid pods so far, to find conflicts (D4) and missing classes (A5).
+    /// All valid pods so far, for finding conflicts (D4) and missing classes (A5).
     pods: Vec<Pod>,
     classes: Vec<PriorityClass>,
     runtime_classes: Vec<RuntimeClass>,
@@ -110,7 +110,7 @@ impl Report<'_> {
     /// Checks a file of configuration or manifests, or a directory of manifests.
     fn path(&mut self, path: &Path) -> Result<(), Failure> {
         let seen = if STDIN.iter().any(|name| path == Path::new(name)) {
-            // A terminal may take longer than the limit.
+            // No time limit: the input may come from a terminal.
             Ok(open(path))
         } else {
             let path = path.to_owned();
@@ -184,7 +184,7 @@ impl Report<'_> {
         }
     }
 
-    /// Loads the classes of the node, which pods in single files may name.
+    /// Loads the classes that the node's manifests define, because pods in the given files may refer to them.
     fn collect_classes_of(&mut self, directory: &Path) {
         let of_thread = directory.to_owned();
         let texts = foreign::within(PATIENCE, move || {

@@ -1,6 +1,7 @@
 //! `wherry check --system`: checks whether this machine can run pods. Prints a line for each check.
 //!
-//! Exit code 0: no error (there may be warnings); 1: an error. Changes nothing, and does not contact the running agent.
+//! Exit code 0: no error (there may be warnings); 1: an error. The command changes nothing, and does not contact the
+//! running agent.
 
 use crate::agent::system_check;
 use crate::api::finding::{Count, Finding};
@@ -12,7 +13,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A configuration that does not answer for this long is on a file system that hangs.
+/// A configuration that cannot be read within this time is considered to be on a file system that hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Checks the machine with the configuration selected by `flags`.

@@ -1,4 +1,5 @@
-//! The client of the control socket, for the commands. It uses HTTP/1.0, where the end of the connection ends the body.
+//! The client of the control socket, for the commands. It uses HTTP/1.0, where the body ends when the connection is
+//! closed.
 
 use crate::api::printable;
 use crate::commands::output::Failure;
@@ -10,13 +11,14 @@ use std::path::Path;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The time limit while a user waits for a completion.
+/// The time limit while a user waits for a shell completion.
 const HURRY: Duration = Duration::from_secs(2);
 const MAX_HEAD: usize = 16 * 1024;
-/// Maximum length of an answer in plain text, in bytes.
+/// Maximum length of a response in plain text, in bytes.
 const MAX_SENTENCE: u64 = 16 * 1024;
 
-/// Sends a GET request and returns a reader of the body. With `endless`, a pause is not an error.
+/// Sends a GET request and returns a reader of the body. With `endless`, the body may pause for any time without an
+/// error.
 pub fn get(socket: &Path, target: &str, endless: bool) -> Result<BufReader<UnixStream>, Failure> {
     let (status, reader) = request_answer(socket, &format!("GET {target} HTTP/1.0\r\n\r\n"))?;
     if status != 200 {
@@ -35,10 +37,10 @@ pub fn post_plain(socket: &Path, target: &str) -> Result<(u16, String), Failure>
     Ok((status, sentence(reader)))
 }
 
-/// Sends `body` in a POST request and parses the answer.
+/// Sends `body` in a POST request and parses the response.
 ///
 /// # Errors
-/// The agent's message, if it refuses the request.
+/// The message contains the agent's reason if it refuses the request.
 pub fn post_json<T: serde::de::DeserializeOwned>(
     socket: &Path,
     target: &str,
@@ -50,19 +52,19 @@ pub fn post_json<T: serde::de::DeserializeOwned>(
     };
     let mut answer = Vec::new();
     reader.read_to_end(&mut answer).map_err(|e| no_answer(socket, &e))?;
-    serde_json::from_slice(&answer).map_err(|e| Failure::message(format!("{target}: invalid answer: {e}")))
+    serde_json::from_slice(&answer).map_err(|e| Failure::message(format!("{target}: invalid response: {e}")))
 }
 
 /// The result of a request.
 #[derive(Debug)]
 pub enum AgentAnswer {
-    /// The body of the answer.
+    /// The body of the response.
     Done(BufReader<UnixStream>),
     /// The status, and the agent's message.
     Refused(u16, String),
 }
 
-/// Sends `body` in a POST request. The answer must start within `patience`.
+/// Sends `body` in a POST request. The response must start within `patience`.
 pub fn post(
     socket: &Path,
     target: &str,
@@ -73,7 +75,7 @@ pub fn post(
     let (status, reader) = request_within(socket, &post_request(target, &body), patience)?;
     match status {
         200 => Ok(AgentAnswer::Done(reader)),
-        // An old agent answers an unknown route with 405 as well.
+        // An old agent also responds with 405 to an unknown route.
         405 => Err(Failure::message("the running wherry is too old for this")),
         status => Ok(AgentAnswer::Refused(status, sentence(reader))),
     }
@@ -83,7 +85,7 @@ fn post_request(target: &str, body: &str) -> String {
     format!("POST {target} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Reads a short answer, up to `MAX_SENTENCE`.
+/// Reads a short response, up to `MAX_SENTENCE`.
 fn sentence(reader: impl Read) -> String {
     let mut body = Vec::new();
     let _ = reader.take(MAX_SENTENCE).read_to_end(&mut body);
@@ -107,39 +109,39 @@ fn request_within(socket: &Path, request: &str, patience: Duration) -> Result<(u
         let n =
             reader.by_ref().take(MAX_HEAD as u64).read_until(b'\n', &mut head).map_err(|e| no_answer(socket, &e))?;
         if n == 0 || head.len() > MAX_HEAD {
-            return Err(Failure::message(format!("{}: the answer is not HTTP", socket.display())));
+            return Err(Failure::message(format!("{}: the response is not HTTP", socket.display())));
         }
     }
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut response = httparse::Response::new(&mut headers);
     let status = match response.parse(&head) {
         Ok(httparse::Status::Complete(_)) => response.code.unwrap_or(0),
-        _ => return Err(Failure::message(format!("{}: the answer is not HTTP", socket.display()))),
+        _ => return Err(Failure::message(format!("{}: the response is not HTTP", socket.display()))),
     };
     Ok((status, reader))
 }
 
-/// Reads a whole JSON answer. The agent must begin it within `HURRY`, and no pause may be longer.
+/// Reads a whole JSON response. The agent must begin it within `HURRY`, and must not pause for longer than that.
 pub fn get_json_quickly(socket: &Path, target: &str) -> Result<Value, Failure> {
     let (status, mut reader) = request_within(socket, &format!("GET {target} HTTP/1.0\r\n\r\n"), HURRY)?;
     let mut body = Vec::new();
     reader.read_to_end(&mut body).map_err(|e| no_answer(socket, &e))?;
     let value = serde_json::from_slice(&body).ok().filter(|_| status == 200);
-    value.ok_or_else(|| Failure::message(format!("{target}: {status} is no valid answer")))
+    value.ok_or_else(|| Failure::message(format!("{target}: {status} is not a valid response")))
 }
 
-/// Reads a whole JSON answer.
+/// Reads a whole JSON response.
 pub fn get_json(socket: &Path, target: &str) -> Result<serde_json::Value, Failure> {
     let mut body = Vec::new();
     get(socket, target, false)?.read_to_end(&mut body).map_err(|e| no_answer(socket, &e))?;
-    let cut = |e| Failure::message(format!("{target}: the answer is broken or cut short: {e}"));
+    let cut = |e| Failure::message(format!("{target}: the response is broken or cut short: {e}"));
     serde_json::from_slice(&body).map_err(cut)
 }
 
 /// Reads the next change of a watch, a line of JSON.
 ///
 /// # Errors
-/// The watch ended, for which `ended` gives the reason, or is broken.
+/// The watch ended, for the reason `ended`, or is broken.
 pub fn next_change(stream: &mut impl BufRead, ended: &str) -> Result<Value, Failure> {
     let mut line = String::new();
     match stream.read_line(&mut line) {
@@ -149,7 +151,7 @@ pub fn next_change(stream: &mut impl BufRead, ended: &str) -> Result<Value, Fail
     }
 }
 
-/// Takes the items of a list.
+/// Removes the items from a list and returns them.
 pub fn take_items(list: &mut Value) -> Vec<Value> {
     match list.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => items,
@@ -157,7 +159,7 @@ pub fn take_items(list: &mut Value) -> Vec<Value> {
     }
 }
 
-/// Escapes every text of an answer, in one place for all commands. Field names are not changed.
+/// Escapes every string in a response, in one place for all commands. Field names are not changed.
 fn escape(value: &mut Value) {
     match value {
         Value::String(text) => {
@@ -171,7 +173,8 @@ fn escape(value: &mut Value) {
     }
 }
 
-/// Prints a JSON answer: with `json` unchanged, otherwise through `show`, where every text is one line of plain text.
+/// Gets a JSON response and prints it: unchanged if `json` is set, otherwise with `show`, which gets every string as
+/// one line of plain text.
 pub fn print<T: serde::de::DeserializeOwned>(
     out: &mut dyn Write,
     socket: &Path,
@@ -186,7 +189,7 @@ pub fn print<T: serde::de::DeserializeOwned>(
         return Ok(0);
     }
     escape(&mut value);
-    let unknown = |e| Failure::message(format!("{target}: invalid answer: {e}"));
+    let unknown = |e| Failure::message(format!("{target}: invalid response: {e}"));
     let answer: T = serde_json::from_value(value).map_err(unknown)?;
     show(out, &answer)?;
     Ok(0)
@@ -228,7 +231,7 @@ mod tests {
         }
     }
 
-    /// Serves one request with `answer`.
+    /// Starts a server that sends `answer` to one request.
     fn answer(answer: &'static [u8]) -> (tempfile::TempDir, std::path::PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
@@ -268,9 +271,9 @@ mod tests {
             print(&mut out, &path, "/x", json, show).map(|code| (code, String::from_utf8(out).unwrap()))
         };
         assert_eq!(shown(b"HTTP/1.1 200 OK\r\n\r\n7", false).unwrap(), (0, "it is 7\n".into()));
-        // With `json`, an answer of another version is printed unchanged as well.
+        // With `json`, a response of another version is also printed unchanged.
         assert_eq!(shown(b"HTTP/1.1 200 OK\r\n\r\n[7]", true).unwrap(), (0, "[\n  7\n]\n".into()));
-        let message = "/x: invalid answer";
+        let message = "/x: invalid response";
         let result = shown(b"HTTP/1.1 200 OK\r\n\r\n[7]", false);
         assert!(matches!(result, Err(Failure::Message(m, 1)) if m.starts_with(message)));
         let (_dir, path) = answer(b"hello\r\n\r\n");

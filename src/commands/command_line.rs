@@ -19,7 +19,7 @@ pub(super) struct Cli {
     pub(super) command: Command,
 }
 
-/// The definition of the command line, for man pages and completions (packaging/texts).
+/// Returns the definition of the command line, for man pages and completions (packaging/texts).
 pub fn definition() -> clap::Command {
     Cli::command()
 }
@@ -34,24 +34,24 @@ Files:
 pub(super) enum Command {
     /// Run the node agent
     ///
-    /// Reads the configuration and the manifests, connects to the container runtime, and keeps the pods running until
-    /// it is stopped. Pods keep running when it stops (SIGTERM); it adopts them when it starts again. On SIGHUP it
-    /// reads the configuration and the manifests again.
+    /// Reads the configuration and the manifests, connects to the container runtime, and runs the pods. Pods keep
+    /// running when the agent stops (SIGTERM); the agent adopts them when it starts again. On SIGHUP, it reads the
+    /// configuration and the manifests again.
     Run(Flags),
     /// Check configuration and manifests, or the machine
     ///
     /// Checks FILES. Each is a configuration or a manifest; wherry detects which. Without FILES, checks the
     /// configuration and all manifests that `wherry run` would read. Prints a line for each problem with file, line,
-    /// field and error. A FILE is a regular file or a directory; other kinds of files are not opened. - reads standard
-    /// input.
+    /// field and error. A FILE is a regular file or a directory; other kinds of files are not opened. `-` reads
+    /// standard input.
     ///
     /// With --system, checks the machine instead: kernel, cgroups, container runtime and its network, logind,
     /// directories, disk, clock. Prints a line for each check: ok, warning or error, and what to do. Changes nothing.
     /// Takes at most 5 s, or some seconds more if a file system hangs; the output then names the path that does not
-    /// answer.
+    /// respond.
     ///
-    /// With --join, takes the arguments of `wherry join`, and checks beforehand whether it can succeed: address, token,
-    /// CA, clock, permissions, version of the server, network of the pods, port of the node. Changes nothing.
+    /// With --join, takes the arguments of `wherry join`, and checks beforehand whether it can succeed: address,
+    /// token, CA, clock, permissions, server version, pod network, node port. Changes nothing.
     ///
     /// Exit code: 0 no errors (with --system and --join there may be warnings), 1 at least one error, 2 a file cannot
     /// be read or the command line is invalid.
@@ -96,21 +96,21 @@ pub(super) enum Command {
     },
     /// Show events
     ///
-    /// Shows the events of pods and of the node, the latest at the end. Events survive a restart of wherry: up to 50
-    /// for each pod, until an hour after the pod is removed; those of the node for an hour.
+    /// Shows the events of pods and of the node, the latest last. Events survive a restart of wherry. Wherry keeps up
+    /// to 50 events of each pod until an hour after the pod is removed, and events of the node for an hour.
     Events {
         /// Show only events of this pod: NAME, NAMESPACE/NAME, or a UID
         pod: Option<String>,
         /// Show only events of pods in this namespace
         #[arg(short, long)]
         namespace: Option<String>,
-        /// Show the events of all namespaces: the default, accepted because kubectl needs it
+        /// Show the events of all namespaces (the default; accepted for compatibility with kubectl)
         #[arg(short = 'A', long, conflicts_with = "namespace")]
         all_namespaces: bool,
         /// Show only events of these types: Normal, Warning
         #[arg(long, value_delimiter = ',', value_name = "TYPE")]
         types: Vec<String>,
-        /// Output format instead of the table; with --watch, one document a line
+        /// Output format instead of the table; with --watch, one document per line
         #[arg(short, long, value_enum)]
         output: Option<StatusFormat>,
         /// After the list, print each new event and each repetition of an event
@@ -129,10 +129,10 @@ pub(super) enum Command {
     ///
     /// A pod that the node rejected (OutOfcpu, NodeAffinity, ...) stays rejected until its manifest changes. This
     /// command considers it for admission again, as if it were new, and prints the outcome. A pod that was rejected
-    /// because the node is shutting down is retried automatically when the shutdown is over. A pod that waits for room,
-    /// or was preempted, does not need a retry.
+    /// because the node is shutting down is retried automatically when the shutdown is over. A pod that waits for
+    /// resources, or was preempted, does not need a retry.
     ///
-    /// Exit code: 0 the pod was retried, 1 it was not, because it is not rejected or does not exist.
+    /// Exit code: 0 the pod was retried, 1 the pod is not rejected or does not exist.
     Retry {
         #[command(flatten)]
         pod: PodArgs,
@@ -143,17 +143,18 @@ pub(super) enum Command {
     ///
     /// Stops each pod with its grace period and its preStop hooks. The pod ends as Failed with the reason Drained and
     /// is not started again until `wherry undrain`: not by a restart of wherry, a reboot, or a new version of its
-    /// manifest. Meanwhile it takes no room on the node. Only if the manifest is removed, and added again after the pod
-    /// is gone, does the pod start afresh. The command waits until the pods have stopped; Ctrl-C ends the wait but not
-    /// the drain.
+    /// manifest. Meanwhile it uses no resources of the node. To start the pod afresh, remove its manifest, wait until
+    /// the pod is gone, and add the manifest again. The command waits until the pods have stopped; Ctrl-C ends the
+    /// wait but not the drain.
     ///
-    /// Exit code: 0 the pods have stopped, 1 not within the timeout, or a pod does not exist, 130 after Ctrl-C.
+    /// Exit code: 0 the pods have stopped, 1 they did not stop within the timeout, or a pod does not exist, 130 after
+    /// Ctrl-C.
     #[command(after_help = DRAIN_EXAMPLES)]
     Drain(DrainArgs),
     /// Start no new pods on this node until `wherry uncordon`
     ///
     /// Pods that have started on this node continue, and their containers restart as usual, even after a restart of
-    /// wherry and a reboot. A new pod, whose manifest appears meanwhile, waits. The same as `kubectl cordon`; with
+    /// wherry and a reboot. A pod whose manifest appears meanwhile waits. This is the same as `kubectl cordon`; with
     /// `kubectl drain`, the pods of the node are evicted too, and wait for `wherry uncordon` or `kubectl uncordon`. A
     /// node of a cluster becomes unschedulable at its API server.
     Cordon {
@@ -170,15 +171,18 @@ pub(super) enum Command {
     },
     /// Run a command in a container
     ///
-    /// Runs the command in the container's own namespaces, without a shell. Without -i and -t it has no input, and its
-    /// output is printed when it has ended: stdout, then stderr, at most 16 MiB; Ctrl-C or the timeout ends it.
+    /// Runs the command in the container's own namespaces, without a shell. Without -i and -t, the command has no
+    /// input, and its output is printed after it has ended: stdout, then stderr, at most 16 MiB. Ctrl-C or the
+    /// timeout ends the command.
     ///
-    /// With -i the command reads stdin, with -t it has a terminal, and its output is printed at once and without a
-    /// limit. The connection goes to the runtime, so it continues when wherry is restarted. With -it, Ctrl-C goes to
-    /// the command; with -i alone it ends only this session: the command sees the end of its input.
+    /// With -i the command reads stdin, with -t it has a terminal. In both cases its output is printed immediately
+    /// and without a limit. The session is connected to the runtime, so it survives a restart of wherry. With -it,
+    /// Ctrl-C goes to the command. With -i alone, Ctrl-C ends only the session, and the command sees the end of its
+    /// input.
     ///
-    /// Exit code: that of the command. 124 the command exceeded the timeout and was killed, 126 it cannot be executed,
-    /// 127 it was not found, 125 any other failure: no such pod or container, the container is not running, no agent.
+    /// Exit code: that of the command; 124 the command exceeded the timeout and was killed, 126 it cannot be
+    /// executed, 127 it was not found, 125 any other failure: no such pod or container, the container is not running,
+    /// no agent.
     #[command(after_help = EXEC_EXAMPLES)]
     Exec {
         #[command(flatten)]
@@ -188,11 +192,12 @@ pub(super) enum Command {
     },
     /// Attach to the process of a container
     ///
-    /// Prints the output of the container's own process from now on, and with -i sends it input. Ends when the process
-    /// ends. With -it all keys go to the process, also Ctrl-C; to leave it running, end wherry attach with a signal.
-    /// The end of the input (-i) ends the input of the process only if its manifest has `stdinOnce: true`.
+    /// Prints the output of the container's own process from now on, and with -i sends it input. Ends when the
+    /// process ends. With -it all keys go to the process, including Ctrl-C. The detach keys (--detach-keys) or a
+    /// signal to wherry attach end the session and leave the process running. The end of the input (-i) closes the
+    /// stdin of the process only if the manifest has `stdinOnce: true`.
     ///
-    /// Exit code: 0 the process has ended, 1 the container has no such stream or does not run, or the connection is
+    /// Exit code: 0 the process has ended, 1 the container has no such stream or is not running, or the connection is
     /// lost.
     #[command(after_help = ATTACH_EXAMPLES)]
     Attach {
@@ -203,12 +208,12 @@ pub(super) enum Command {
     },
     /// Copy files between this machine and a container
     ///
-    /// One of the paths is POD:PATH. Copies a file or a directory with everything in it and with its permissions. The
-    /// copy belongs to the user who runs the command, or to the user of the container. Uses the program tar of the
-    /// container. From a container, symbolic links that lead out of the copy, devices, and the setuid and setgid
-    /// permissions are not copied.
+    /// One of the paths is POD:PATH. Copies a file, or a directory and everything in it, and keeps the permissions.
+    /// The copy belongs to the user who runs the command, or to the user of the container. The container must have
+    /// the program tar. From a container, symbolic links that lead out of the copy, devices, and the setuid and
+    /// setgid permissions are not copied.
     ///
-    /// Exit code: 0 everything was copied, 1 something was not; stderr lists it.
+    /// Exit code: 0 everything was copied, 1 something was not copied; stderr lists it.
     #[command(after_help = CP_EXAMPLES)]
     Cp {
         #[command(flatten)]
@@ -218,11 +223,11 @@ pub(super) enum Command {
     },
     /// Forward local ports to a pod
     ///
-    /// Listens on this machine and forwards each connection to a port of the pod, also one on which the pod listens
-    /// only on its own localhost. Runs until Ctrl-C. Each connection goes to the pod that runs at that time, so the
-    /// command continues when the pod or wherry is restarted.
+    /// Listens on this machine and forwards each connection to a port of the pod, even if the pod listens on its own
+    /// localhost only. Runs until Ctrl-C. Each connection goes to the pod that runs at that time, so the command
+    /// continues when the pod or wherry is restarted.
     ///
-    /// Exit code: 1 the pod does not exist or does not run, or a local port is in use.
+    /// Exit code: 1 the pod does not exist or is not running, or a local port is in use.
     #[command(after_help = PORT_FORWARD_EXAMPLES)]
     PortForward {
         #[command(flatten)]
@@ -232,9 +237,9 @@ pub(super) enum Command {
     },
     /// Show the resource usage of pods and containers
     ///
-    /// Shows CPU usage over a second (over the interval with --watch; 1000m is one CPU), memory (the working set) and
-    /// restarts, as the runtime reports them, the highest usage first. A `-` means that the value is not known yet,
-    /// because the container has just started.
+    /// Shows CPU usage over one second (with --watch, over the interval; 1000m is one CPU), memory (the working set)
+    /// and restarts, as the runtime reports them. The highest usage comes first. A `-` means that the value is not
+    /// known yet, because the container has just started.
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
     /// Let drained pods run again
@@ -251,8 +256,8 @@ pub(super) enum Command {
     },
     /// List the images of the runtime
     ///
-    /// Shows the size of each image, the time since its last use (since the start of wherry), the pods that use it, and
-    /// why the garbage collection keeps it, or its place in the order of removal.
+    /// Shows the size of each image, the time since its last use (since the start of wherry), the pods that use it,
+    /// and why garbage collection keeps it, or its position in the order of removal.
     Images {
         /// Output format instead of the table
         #[arg(short, long, value_enum)]
@@ -266,12 +271,12 @@ pub(super) enum Command {
     /// the key: keep it private. Works on the files in the state directory, with or without a running agent; run it as
     /// root. The agent serves kubectl if kubectlPort is set in the configuration.
     ///
-    /// --merge adds a cluster, a user and a context to an existing kubeconfig, or replaces those of the same name, and
-    /// keeps everything else except comments. Under sudo, the file is that of the user who called sudo, and a new file
-    /// belongs to that user.
+    /// --merge adds a cluster, a user and a context to an existing kubeconfig, or replaces those of the same name,
+    /// and keeps everything else except comments. Under sudo, the default file is that of the user who called sudo,
+    /// and a new file belongs to that user.
     ///
-    /// If --server has a host that is not in the serving certificate, such as that of a tunnel, the kubeconfig tells
-    /// kubectl to expect the node's name.
+    /// If the host of --server is not in the serving certificate, as with a tunnel, the kubeconfig tells kubectl to
+    /// expect the node's name.
     ///
     /// Exit code: 0 success, 1 failure; stderr has the reason.
     #[command(after_help = KUBECONFIG_EXAMPLES)]
@@ -279,8 +284,8 @@ pub(super) enum Command {
     /// Make this machine a node of a cluster
     ///
     /// Takes the arguments of `kubeadm join`, as `kubeadm token create --print-join-command` prints them, or a
-    /// kubeconfig. Verifies the cluster, requests a client certificate for the node and waits until it is approved, and
-    /// writes the certificate, a kubeconfig and a drop-in of the configuration. Then restarts the service, if it runs.
+    /// kubeconfig. Verifies the cluster, requests a client certificate for the node and waits until it is approved,
+    /// and writes the certificate, a kubeconfig and a configuration drop-in. Then restarts the service, if it runs.
     /// Pods keep running.
     ///
     /// A join that was interrupted can be repeated: it continues with the same key and request. If the machine is a
@@ -291,36 +296,36 @@ pub(super) enum Command {
     Join(join::JoinArgs),
     /// Leave the cluster
     ///
-    /// Removes the certificate, the kubeconfig and the drop-in of `wherry join`, and restarts the service, if it runs.
-    /// Pods of manifests keep running. Pods of the cluster stop when wherry starts again; if some are there, the
-    /// command refuses without --force: drain the node first (kubectl drain NODE --ignore-daemonsets). The object of
-    /// the node stays at the cluster until kubectl delete node NODE.
+    /// Removes the certificate, the kubeconfig and the drop-in of `wherry join`, and restarts the service, if it
+    /// runs. Pods of manifests keep running. Pods of the cluster stop when wherry starts again. If the node has such
+    /// pods, the command requires --force: drain the node first (kubectl drain NODE --ignore-daemonsets). The Node
+    /// object stays in the cluster until kubectl delete node NODE.
     ///
     /// Exit code: 0 success, 1 failure; stderr has the reason.
     Leave(leave::LeaveArgs),
     /// Write manifests for a pod of the cluster
     ///
-    /// Writes a manifest of the pod and manifests of its ConfigMaps, Secrets and RuntimeClass, from the copies on this
-    /// machine, also without the API server. The pod of the cluster runs on; the pod of the manifest starts when that
-    /// one is gone: deleted, or after `wherry leave`. Manifests have no tokens of service accounts and no environment
-    /// variables of services. Needs root.
+    /// Writes a manifest of the pod and manifests of its ConfigMaps, Secrets and RuntimeClass, from the copies on
+    /// this machine; the API server is not needed. The pod of the cluster keeps running. The pod of the manifest
+    /// starts when the pod of the cluster is gone: after it is deleted, or after `wherry leave`. The manifests
+    /// contain no service account tokens and no environment variables of services. Needs root.
     ///
-    /// Exit code: 0 the manifests are written, 1 there is no such pod of the cluster, it has a manifest already, or a
-    /// file cannot be written.
+    /// Exit code: 0 the manifests were written, 1 there is no such pod of the cluster, it already has a manifest, or
+    /// a file cannot be written.
     Keep(keep::KeepArgs),
-    /// Examine a running pod with a further container, or wherry itself
+    /// Debug a running pod with an additional container, or wherry itself
     ///
-    /// Adds an ephemeral container to the pod: a container with tools of its own, in the pod's network, and with
-    /// --target among the processes of another container. The other containers are not restarted, and the pod's
-    /// manifest does not change. The container starts once: it is not restarted, and ends with the pod at the latest.
-    /// It cannot be removed before that. This is `kubectl debug`, without the API.
+    /// Adds an ephemeral container to the pod: a container with its own tools, in the pod's network and, with
+    /// --target, in the process namespace of another container. The other containers are not restarted, and the pod's
+    /// manifest does not change. The container is never restarted, and cannot be removed before the pod. This is
+    /// `kubectl debug`, without the API.
     ///
-    /// With -i or -t, attaches to the container as `wherry attach` does; otherwise returns when it runs. Use `wherry
-    /// exec`, `attach` and `logs` with -c NAME afterwards. A pod with the name of a subcommand is given with its
-    /// namespace.
+    /// With -i or -t, attaches to the container as `wherry attach` does; otherwise returns when the container runs.
+    /// Use `wherry exec`, `attach` and `logs` with -c NAME afterwards. If the pod has the name of a subcommand, write
+    /// NAMESPACE/NAME.
     ///
-    /// Exit code: 0 the container runs, or its process has ended after an attach; that of the process if it ended
-    /// before; 1 the container was refused or does not start; 130 after Ctrl-C.
+    /// Exit code: 0 the container runs, or its process ended while the command was attached; that of the process if
+    /// it ended before the attach; 1 the container was refused or does not start; 130 after Ctrl-C.
     #[command(
         after_help = DEBUG_EXAMPLES,
         args_conflicts_with_subcommands = true,
@@ -330,9 +335,9 @@ pub(super) enum Command {
     Debug(DebugArgs),
     /// Show the status of the node
     ///
-    /// Shows the runtime and its version, the age of the last relist, counts of pods, the node's resources (capacity,
-    /// allocatable and requested by pods), manifests with errors, whether a shutdown of the machine waits for the pods,
-    /// and the reasons why the node or pods are not ready.
+    /// Shows the runtime and its version, the age of the last relist, the numbers of pods, the node's resources
+    /// (capacity, allocatable and requested by pods), manifests with errors, whether a shutdown of the machine waits
+    /// for the pods, and the reasons why the node or pods are not ready.
     Status {
         /// Output format instead of text
         #[arg(short, long, value_enum)]
@@ -340,11 +345,11 @@ pub(super) enum Command {
         #[command(flatten)]
         socket: SocketArgs,
     },
-    /// Show the order and the times in which a shutdown would stop the pods
+    /// Show in which order and when a shutdown would stop the pods
     ///
-    /// Shows the plan for a shutdown at this moment: a bar for each group of pods over the time that the machine waits,
-    /// and for each pod when it is stopped and its grace period. "cut off" marks a pod whose own grace period is longer
-    /// than the one that it gets.
+    /// Shows the plan for a shutdown that starts now: a bar for each group of pods over the time that the machine
+    /// waits, and for each pod when it is stopped and its grace period. "cut off" marks a pod whose own grace period
+    /// is longer than the one it gets.
     ShutdownPlan {
         /// Output format instead of text
         #[arg(short, long, value_enum)]
@@ -354,14 +359,14 @@ pub(super) enum Command {
     },
     /// Remove all pods of this node and all state of wherry
     ///
-    /// For a machine on which wherry is no longer used. No agent may be running. Without --yes, lists the pods and
-    /// changes nothing. With --yes, stops the pods, each with its own grace period as far as --timeout allows, and
-    /// removes them with their logs; then removes the state directory and the drop-ins for logind and of wherry join.
-    /// Pods of other owners, the other configuration and the manifests stay.
+    /// For a machine on which wherry is no longer used. The agent must not be running. Without --yes, lists the pods
+    /// and changes nothing. With --yes, stops the pods, each with its own grace period as far as --timeout allows,
+    /// and removes them and their logs. Then removes the state directory, the logind drop-in and the drop-in of
+    /// `wherry join`. Pods of other owners, the other configuration and the manifests stay.
     ///
-    /// Exit code: 0 everything was removed, 1 something was not; stderr lists it.
+    /// Exit code: 0 everything was removed, 1 something was not removed; stderr lists it.
     Purge {
-        /// Remove everything; without this option the pods are only listed
+        /// Remove everything; without this option, only list the pods
         #[arg(long)]
         yes: bool,
         /// Time limit of the whole purge, such as 90s or 5m
@@ -447,7 +452,7 @@ pub(super) struct TopArgs {
     /// Show only pods in this namespace
     #[arg(short, long)]
     pub(super) namespace: Option<String>,
-    /// Show the pods of all namespaces: the default, accepted because kubectl needs it
+    /// Show the pods of all namespaces (the default; accepted for compatibility with kubectl)
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub(super) all_namespaces: bool,
     /// Show only pods with these labels, as in `wherry drain`
@@ -459,20 +464,20 @@ pub(super) struct TopArgs {
     /// Column to sort by
     #[arg(long, value_enum, default_value = "cpu")]
     pub(super) sort_by: top::SortBy,
-    /// Output format instead of the table; with --watch, one document a line
+    /// Output format instead of the table; with --watch, one document per line
     #[arg(short, long, value_enum)]
     pub(super) output: Option<StatusFormat>,
     /// Repeat until Ctrl-C
     #[arg(short, long)]
     pub(super) watch: bool,
-    /// Time between two updates of --watch
+    /// Time between updates with --watch
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = interval, requires = "watch")]
     pub(super) interval: Duration,
     #[command(flatten)]
     pub(super) socket: SocketArgs,
 }
 
-/// At least a second: each update causes work in the runtime.
+/// Parses an interval of at least one second: each update causes work in the runtime.
 fn interval(text: &str) -> Result<Duration, String> {
     let every = config::duration::parse(text).map_err(|e| e.to_string())?;
     (every.as_secs() >= 1).then_some(every).ok_or_else(|| "must be at least 1s".to_owned())
@@ -527,16 +532,16 @@ pub(super) struct LogsArgs {
     /// Name of the container [default: the first]
     #[arg(short, long)]
     pub(super) container: Option<String>,
-    /// Print all containers of the pod, one after another; with --follow, in the order of their lines
+    /// Print the logs of all containers of the pod, one after another; with --follow, in the order of the lines
     #[arg(long, conflicts_with = "container")]
     pub(super) all_containers: bool,
     /// Continue with new lines as they are written
     #[arg(short, long)]
     pub(super) follow: bool,
-    /// Print the previous run of the container: the last one that ended
+    /// Print the log of the previous run of the container: the last run that ended
     #[arg(short, long, conflicts_with = "follow")]
     pub(super) previous: bool,
-    /// Print only this many last lines, -1 for all
+    /// Print only the last N lines, -1 for all
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) tail: Option<i64>,
     /// Print only lines newer than this duration, such as 90s, 5m or 1h30m
@@ -545,13 +550,13 @@ pub(super) struct LogsArgs {
     /// Print only lines since this time, such as 2026-11-20T14:46:39Z
     #[arg(long, value_name = "TIME", conflicts_with = "since")]
     pub(super) since_time: Option<Timestamp>,
-    /// Print the time of each line before it
+    /// Print the time before each line
     #[arg(long)]
     pub(super) timestamps: bool,
-    /// Stop after this many bytes
+    /// Stop after N bytes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) limit_bytes: Option<u64>,
-    /// Directory of pod logs, used if no agent is running [default: that of the configuration, else /var/log/pods]
+    /// Directory of pod logs, used if no agent is running [default: from the configuration, else /var/log/pods]
     #[arg(long, value_name = "DIR")]
     pub(super) log_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -581,7 +586,7 @@ pub(super) enum DebugCommand {
     /// List the descriptors of the running agent
     ///
     /// Shows the kind of each descriptor, the number of events that the loop has received for it, and what it waits
-    /// for. Helps to read a trace of the agent's system calls (strace).
+    /// for. Helps you read a trace of the agent's system calls (strace).
     Fds {
         /// Output format instead of the table
         #[arg(short, long, value_enum)]
@@ -593,13 +598,14 @@ pub(super) enum DebugCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct SocketArgs {
-    /// Control socket [default: that of the configuration, else /run/wherry/wherry.sock]
+    /// Control socket [default: from the configuration, else /run/wherry/wherry.sock]
     #[arg(long, value_name = "FILE")]
     pub(super) socket: Option<PathBuf>,
 }
 
 impl SocketArgs {
-    /// The socket of an agent with the default configuration. `check` reports errors of the configuration.
+    /// Returns the path of the control socket: the option, or else the socket in the configuration. Configuration
+    /// errors are ignored here; `check` reports them.
     pub(super) fn path(self) -> PathBuf {
         self.socket.unwrap_or_else(|| config::load(&Flags::default()).config.socket)
     }

@@ -1,6 +1,7 @@
-//! The names that the completions of the shells offer: pods, namespaces and containers of the running agent. The
-//! scripts (packaging/texts) pass the words of the command line up to the cursor; the definition of the command line
-//! tells what the last one is. Without an agent, or an answer within two seconds, there are no names and no error.
+//! The names that shell completions offer: pods, namespaces and containers of the running agent. The completion
+//! scripts (packaging/texts) pass the words of the command line up to the cursor. The definition of the command line
+//! determines what the last word names. If the agent is not running or does not respond within two seconds, there are
+//! no names and no error.
 
 use crate::api::kube::pod_row::text;
 use crate::api::ordered::CollectOrdered;
@@ -12,34 +13,34 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The internal command of the scripts, not shown to users.
+/// The internal command that the scripts call. It is hidden from users.
 pub const COMMAND: &str = "__complete";
 
-/// The lists of containers in a pod.
+/// The paths of the container lists in a pod.
 const CONTAINERS: [&str; 3] = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"];
 
 /// What the word at the cursor names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WordSubject {
     Pod,
-    /// `wherry pods` knows only names, without a namespace.
+    /// The name of a pod without its namespace, for `wherry pods`.
     PodName,
     Namespace,
     Container,
 }
 
-/// The words before the cursor, as far as they matter here.
+/// The relevant content of the command line up to the cursor.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Line<'a> {
     subject: Option<WordSubject>,
-    /// The begin of the word at the cursor.
+    /// The word at the cursor, as far as it has been typed.
     begin: &'a str,
     pod: Option<&'a str>,
     namespace: Option<&'a str>,
     socket: Option<&'a str>,
 }
 
-/// The candidates for the last word, one a line. `words` does not contain the name of the program.
+/// Returns the candidates for the last word, one per line. `words` does not contain the name of the program.
 pub fn candidates(words: &[String]) -> String {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let line = line(&definition(), &words);
@@ -53,7 +54,7 @@ fn pods(socket: &Path) -> Value {
     client::get_json_quickly(socket, "/pods").unwrap_or_default()
 }
 
-/// Finds the subject of the last word.
+/// Determines what the last word names.
 fn line<'a>(definition: &Command, words: &[&'a str]) -> Line<'a> {
     let mut line = Line::default();
     let Some((begin, before)) = words.split_last() else { return line };
@@ -64,7 +65,7 @@ fn line<'a>(definition: &Command, words: &[&'a str]) -> Line<'a> {
     let mut positional = positionals.next();
     // The option whose value comes next.
     let mut open: Option<&Arg> = None;
-    // (bash makes a word of its own of a `=`.)
+    // (bash passes `=` as a separate word.)
     for word in before.iter().filter(|word| **word != "=") {
         match (open.take(), word.split_once('=')) {
             (Some(arg), _) => take(&mut line, arg, word),
@@ -115,7 +116,7 @@ fn take<'a>(line: &mut Line<'a>, arg: &Arg, value: &'a str) {
     }
 }
 
-/// The option with this name, `--namespace` or `-n`.
+/// Returns the option with this name, such as `--namespace` or `-n`.
 fn option_of<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     command.get_arguments().find(|arg| match word.strip_prefix("--") {
         Some(long) => arg.get_long() == Some(long),
@@ -123,7 +124,7 @@ fn option_of<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     })
 }
 
-/// The names that begin with the word at the cursor.
+/// Returns the names that begin with the word at the cursor.
 fn names(subject: WordSubject, line: &Line<'_>, pods: &[Value]) -> BTreeSet<String> {
     let of = |pod: &Value| (text(pod, "/metadata/namespace").to_owned(), text(pod, "/metadata/name").to_owned());
     let within = |pod: &&Value| line.namespace.is_none_or(|n| n == text(pod, "/metadata/namespace"));
@@ -137,7 +138,7 @@ fn names(subject: WordSubject, line: &Line<'_>, pods: &[Value]) -> BTreeSet<Stri
         WordSubject::Namespace => all.into_iter().map(|(namespace, _)| namespace).filter(fits).collect_set(),
         WordSubject::PodName => all.into_iter().map(|(_, name)| name).filter(fits).collect_set(),
         WordSubject::Pod => {
-            // A name that several namespaces have needs its namespace.
+            // A name that exists in several namespaces is shown with its namespace.
             let is_unique = |name: &str| all.iter().filter(|(_, other)| other == name).count() == 1;
             let full = |(namespace, name): &(String, String)| format!("{namespace}/{name}");
             let short = all.iter().map(|pod| if is_unique(&pod.1) { pod.1.clone() } else { full(pod) });
@@ -160,7 +161,7 @@ fn names(subject: WordSubject, line: &Line<'_>, pods: &[Value]) -> BTreeSet<Stri
     }
 }
 
-/// Names are validated; a shell must never see anything else.
+/// Valid names contain only these characters. A shell must never see any other character.
 fn is_plain(name: &str) -> bool {
     name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'/'))
 }

@@ -1,5 +1,5 @@
-//! `wherry debug dump` prints the whole state of the running agent as JSON, to debug the agent. `wherry debug fds`
-//! lists its descriptors, to read a trace of its system calls.
+//! `wherry debug dump` prints the complete state of the running agent as JSON, for debugging. `wherry debug fds`
+//! lists its descriptors, for reading a trace of its system calls.
 
 use crate::commands::client;
 use crate::commands::output::{Failure, document};

@@ -15,13 +15,13 @@ use std::io::{BufRead, IsTerminal as _, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// Maximum time until the record of the pod is written.
+/// Maximum time until the agent has written the pod's record.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub struct DebugPodArgs {
     /// NAME, NAMESPACE/NAME, or a UID
-    // (`wherry debug dump` has no pod.)
+    // (Optional, because `wherry debug dump` has no pod.)
     #[arg(required = true)]
     pod: Option<String>,
     /// The pod's namespace [default: any]
@@ -36,16 +36,16 @@ pub struct DebugPodArgs {
     /// Name of the container [default: debugger-XXXXX]
     #[arg(short = 'c', long = "container", value_name = "NAME")]
     name: Option<String>,
-    /// Share the processes of this container
+    /// Share the process namespace of this container
     #[arg(long, value_name = "CONTAINER")]
     target: Option<String>,
-    /// Attach, and pass stdin on to the container
+    /// Attach, and pass stdin to the container
     #[arg(short = 'i', long)]
     stdin: bool,
     /// Attach, and give the container a terminal; usually with -i
     #[arg(short = 't', long)]
     tty: bool,
-    /// Keys that end the session while the container continues, at a terminal with -it; "" for none
+    /// Keys that detach from the container, at a terminal with -it; "" for none
     #[arg(long, value_name = "KEYS", default_value = detach::DEFAULT, value_parser = DetachKeys::parse)]
     detach_keys: DetachKeys,
     /// The command and its arguments, instead of those of the image
@@ -94,7 +94,7 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Debug
             channels,
             Local { stdin: query.stdin, resize: tty, raw: tty && query.stdin, detach: &query.detach_keys },
         ),
-        // It ended meanwhile.
+        // The container may have ended meanwhile.
         Err(UrlRefused(409, words)) => match state_of(&url::find_pod(socket, &target)?, &name) {
             DebugContainerState::Ended(code) => ended(out, socket, &query, name, code),
             _ => Err(Failure::message(words)),
@@ -128,7 +128,7 @@ fn wait_for_start(watch: &mut impl BufRead, uid: &str, name: &str) -> Result<Opt
     }
 }
 
-/// In the form of `spec.ephemeralContainers`.
+/// Returns the container as an item of `spec.ephemeralContainers`.
 fn container(query: &DebugPodArgs, name: &str, tty: bool) -> Value {
     let mut container = json!({ "name": name, "image": query.image });
     let mut some = |field: &str, value: Value, is_set: bool| {
@@ -140,13 +140,13 @@ fn container(query: &DebugPodArgs, name: &str, tty: bool) -> Value {
     some("targetContainerName", json!(query.target), query.target.is_some());
     some("command", json!(query.command), !query.command.is_empty());
     some("stdin", json!(true), query.stdin);
-    // The end of a piped input is that of the process's input. A terminal can be left and attached to again.
+    // The end of a piped input also ends the process's input. With a terminal, the user can detach and attach again.
     some("stdinOnce", json!(true), query.stdin && !tty);
     some("tty", json!(true), tty);
     container
 }
 
-/// The container ended before the attach: prints its output.
+/// Prints the output of a container that ended before the attach.
 fn ended(out: &mut dyn Write, socket: &Path, query: &DebugPodArgs, name: String, code: u8) -> Result<u8, Failure> {
     let query = logs::LogQuery {
         target: query.target()?,
@@ -165,7 +165,7 @@ fn ended(out: &mut dyn Write, socket: &Path, query: &DebugPodArgs, name: String,
 
 #[derive(Debug, PartialEq, Eq)]
 enum DebugContainerState {
-    /// Contains the reason and the message.
+    /// The reason and the message of the wait, if there is a message.
     Waits(String),
     Runs,
     Ended(u8),
@@ -187,7 +187,7 @@ fn state_of(pod: &Value, name: &str) -> DebugContainerState {
     }
 }
 
-/// `debugger-x7k2p`
+/// Returns a random name such as `debugger-x7k2p`.
 fn new_name() -> String {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut random = std::hash::RandomState::new().build_hasher().finish();

@@ -1,4 +1,5 @@
-//! `wherry describe`: the details of one pod in the layout of `kubectl describe pod`, with Wherry's own state added.
+//! `wherry describe`: shows the details of a pod in the layout of `kubectl describe pod`, with Wherry's own state
+//! added.
 
 use crate::api::kube::pod_row::{flag, human, list, text};
 use crate::commands::events::{age, of_pod};
@@ -75,7 +76,7 @@ struct Description<'a> {
     now: Timestamp,
 }
 
-/// Lines of `label: value`, the values in one column.
+/// Lines of `label: value`, with the values aligned in one column.
 #[derive(Default)]
 struct Lines(Vec<(String, String)>);
 
@@ -91,7 +92,7 @@ impl Lines {
         }
     }
 
-    /// Puts the first value next to the label, the others below it.
+    /// Adds a line for each value: the first next to the label, the others below it.
     fn many(&mut self, label: &str, values: Vec<String>) {
         if values.is_empty() {
             self.add(label, "<none>");
@@ -105,8 +106,8 @@ impl Lines {
         let width = self.0.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0) + 3;
         for (label, value) in &self.0 {
             let mut label = if label.is_empty() { String::new() } else { format!("{}:", shown(label)) };
-            // Further lines of a value are indented in its column, so that none looks like a label or like the next
-            // value.
+            // Further lines of a value are indented within its column, so that none of them looks like a label or
+            // another value.
             for (i, part) in value.split('\n').enumerate() {
                 let further = if i == 0 { "" } else { "  " };
                 let line = format!("{:indent$}{label:<width$}{further}{}", "", shown(part));
@@ -171,7 +172,7 @@ impl Description<'_> {
         lines.add("Digest", self.of("/wherry/digest"));
         lines.add("Start Time", date(self.of("/status/startTime")));
         lines.many("Labels", pairs(&self.pod["metadata"]["labels"], "=", |_| true));
-        // The annotations of the source are shown above.
+        // The annotations about the source are omitted: `Source` shows their content.
         lines.many(
             "Annotations",
             pairs(&self.pod["metadata"]["annotations"], ": ", |k| !k.starts_with("kubernetes.io/config.")),
@@ -190,7 +191,7 @@ impl Description<'_> {
         lines
     }
 
-    /// The phase, or for how long a pod has been terminating, in kubectl's words.
+    /// Returns the phase, or how long a pod has been terminating, as kubectl words it.
     fn status(&self) -> String {
         let phase = self.of("/status/phase");
         match self.of("/metadata/deletionTimestamp").parse::<Timestamp>() {
@@ -201,7 +202,7 @@ impl Description<'_> {
         }
     }
 
-    /// The state of the pod's worker, and what it waits for.
+    /// Adds the state of the pod's worker, and what it waits for.
     fn own(&self, lines: &mut Lines) {
         let own = &self.pod["wherry"];
         let mut worker = text(own, "/state").to_owned();
@@ -279,7 +280,8 @@ impl Description<'_> {
     }
 }
 
-/// The expected life of a pod of the cluster while its API server is away, as `api::cluster::expectation` has it.
+/// Formats what will happen to a pod of the cluster while the API server is unavailable
+/// (`api::cluster::expectation`).
 fn without_server(expectation: &Value) -> Vec<String> {
     let names = |of: &str| {
         let names = expectation["reboot"][of].as_array()?;
@@ -305,7 +307,7 @@ fn without_server(expectation: &Value) -> Vec<String> {
     vec![format!("reboot: {reboot}"), format!("absence: {absence}"), format!("return: {back}")]
 }
 
-/// A container state with its reason, exit code and times, which are indented below it.
+/// Adds a container state with its reason, exit code and times, which are indented below it.
 fn state(lines: &mut Lines, label: &str, state: &Value) {
     if let Some(waiting) = state.get("waiting").filter(|w| w.is_object()) {
         lines.add(label, "Waiting");
@@ -351,7 +353,7 @@ fn section<T: AsRef<str>, const N: usize>(
     Table::new(&[""; N]).print(out, false, &rows)
 }
 
-/// `key=value`, sorted.
+/// Formats the entries of a map as `key=value` (with `between` instead of `=`), sorted.
 fn pairs(map: &Value, between: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let one = |(key, value): (&String, &Value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -360,7 +362,7 @@ fn pairs(map: &Value, between: &str, wanted: impl Fn(&str) -> bool) -> Vec<Strin
     map.as_object().into_iter().flatten().filter(|(k, _)| wanted(k)).map(one).collect()
 }
 
-/// An argument on one line.
+/// Formats an argument on one line.
 fn word(word: &str) -> String {
     if word.contains('\n') { format!("{word:?}") } else { word.to_owned() }
 }
@@ -373,10 +375,10 @@ fn or_none(text: &str) -> String {
     if text.is_empty() { "<none>".to_owned() } else { text.to_owned() }
 }
 
-/// A date in kubectl's format, in UTC.
+/// Formats a date as kubectl does, in UTC.
 fn date(at: &str) -> String {
     match at.parse::<Timestamp>() {
-        // The API's zero time.
+        // The zero time of the API means that the time is not known.
         Ok(t) if t.as_second() == 0 => "<unknown>".into(),
         Ok(t) => t.strftime("%a, %d %b %Y %H:%M:%S +0000").to_string(),
         Err(_) => "<unknown>".into(),

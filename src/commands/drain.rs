@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 /// The exit code after Ctrl-C, as in shells.
 const INTERRUPTED: u8 = 130;
-/// How often the agent is polled for progress.
+/// The interval at which the agent is polled for progress.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often Ctrl-C is checked.
+/// The interval at which Ctrl-C is checked.
 const NOTICE_EVERY: Duration = Duration::from_millis(100);
 /// How long a restart of the agent may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Default)]
 pub struct Which {
     pub targets: Vec<PodTarget>,
-    /// Limits `selector` and `all` to a namespace.
+    /// Restricts `selector` and `all` to a namespace.
     pub namespace: Option<String>,
     pub selector: Option<Selector>,
     pub all: bool,
@@ -62,7 +62,7 @@ impl Which {
     }
 }
 
-/// Pods are shown, and requested, in the order of this key.
+/// Returns the key by which pods are sorted, in the output and in the request.
 fn key(pod: &Value) -> String {
     [text(pod, "/metadata/namespace"), text(pod, "/metadata/name"), text(pod, "/metadata/uid")].join("/")
 }
@@ -76,7 +76,7 @@ pub struct DrainOptions {
     pub wait: bool,
 }
 
-/// Returns 0 once all pods have stopped, and 1 if they have not in time.
+/// Returns 0 once all pods have stopped. Fails with exit code 1 if they have not stopped in time.
 pub fn drain(out: &mut dyn Write, socket: &Path, query: &DrainOptions) -> Result<u8, Failure> {
     let pods = query.which.find(&client::get_json(socket, "/pods?verbose")?)?;
     if pods.is_empty() {
@@ -84,8 +84,8 @@ pub fn drain(out: &mut dyn Write, socket: &Path, query: &DrainOptions) -> Result
         return Ok(0);
     }
     let drained = request(socket, "/drain", &pods, query.grace_period_seconds)?;
-    // Before any output, so that a script that sends SIGINT after the first line always gets the exit code of an
-    // interrupt.
+    // Register the handler before any output, so that a script that sends SIGINT after the first line always gets the
+    // exit code of an interrupt.
     let interrupted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGINT, interrupted.clone())?;
     let ending = print_outcomes(out, &drained)?;
@@ -131,7 +131,7 @@ fn request(socket: &Path, target: &str, pods: &[Value], grace_period_seconds: Op
     client::post_json(socket, target, &DrainRequest { uids, grace_period_seconds })
 }
 
-/// Prints a line for each pod, except for pods that are being stopped: these are returned, as names by UID.
+/// Prints a line for each pod that is not being stopped. Returns the names of the other pods, by UID.
 fn print_outcomes(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<String, String>, Failure> {
     let mut ending = BTreeMap::new();
     for DrainedPod { uid, namespace, name, outcome } in &drained.pods {
@@ -155,18 +155,19 @@ fn print_outcomes(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<Str
 
 /// The wait for drained pods to stop.
 struct DrainWait {
-    /// Names by UID.
+    /// The names of the pods that have not stopped yet, by UID.
     left: BTreeMap<String, String>,
     /// Number of pods at the start.
     of: usize,
-    /// The screen for the progress.
+    /// The screen that shows the progress.
     screen: Screen,
     /// Whether a line of progress is on the screen.
     shown: bool,
 }
 
 impl DrainWait {
-    /// `pause` waits until the next poll. It returns true if the wait is to end.
+    /// Waits until all pods have stopped. `pause` waits until the next poll, and returns true if the wait was
+    /// interrupted.
     fn wait(
         &mut self,
         out: &mut dyn Write,
@@ -206,7 +207,7 @@ impl DrainWait {
         }
     }
 
-    /// Prints the pods that have stopped. Returns 1 if one is no longer drained.
+    /// Prints the pods that have stopped. Returns 1 if one of the pods is no longer drained, otherwise 0.
     fn print_stopped(&mut self, out: &mut dyn Write, list: &Value, took: Duration) -> Result<u8, Failure> {
         let mut code = 0;
         let mut ending = Vec::new();
@@ -238,7 +239,7 @@ impl DrainWait {
         Ok(code)
     }
 
-    /// Shows the progress on one line, which the next one replaces. Only on a terminal.
+    /// Shows the progress in one line, which replaces the previous one. Does nothing without a terminal.
     fn progress(&mut self, line: &str) {
         if !self.screen.is_terminal() {
             return;
@@ -262,7 +263,7 @@ impl DrainWait {
     }
 }
 
-/// The rest of the grace period as `(12s left)`, afterwards the worker's current activity.
+/// Returns the rest of the grace period as `(12s left)`, or the worker's current activity after the grace period.
 fn at_what(pod: &Value) -> String {
     let left = pod.pointer("/wherry/graceLeftSeconds").and_then(Value::as_i64).filter(|s| *s > 0);
     match (left, text(pod, "/wherry/doing")) {
@@ -322,7 +323,7 @@ mod tests {
         DrainWait { left, of: names.len(), screen: Screen::default(), shown: false }
     }
 
-    /// The output of a wait that polls these lists one after the other, and its result.
+    /// Returns the output and the result of a wait that polls these lists one after the other.
     fn wait(names: &[&str], answers: Vec<Option<Value>>, timeout: Option<Duration>) -> (String, Result<u8, Failure>) {
         let mut answers = answers.into_iter();
         let mut left = answers.len();

@@ -1,4 +1,4 @@
-//! `wherry events`: the events of pods and of the node, from the control socket.
+//! `wherry events`: shows the events of pods and of the node, from the control socket.
 
 use crate::api::kube::pod_row::{self as row, since, text};
 use crate::commands::client;
@@ -14,12 +14,12 @@ use std::path::Path;
 
 const HEADER: [&str; 6] = ["NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"];
 
-/// The selection and the format.
+/// The selection of the events and the output format.
 #[derive(Clone, Debug, Default)]
 pub struct EventQuery {
     /// None: all pods.
     pub pod: Option<PodTarget>,
-    /// None: all namespaces. With `pod` it has no further effect.
+    /// None: all namespaces.
     pub namespace: Option<String>,
     /// Empty: all types. `Normal` or `Warning`, case-insensitive.
     pub types: Vec<String>,
@@ -45,7 +45,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &EventQuery) -> Result<u8,
     show(out, list, query, Timestamp::now())
 }
 
-/// The events of one pod, the oldest first.
+/// Returns the events of one pod, the oldest first.
 pub fn of_pod(list: &Value, uid: &str) -> Vec<Value> {
     row::list(list, "/items").iter().filter(|e| text(e, "/involvedObject/uid") == uid).cloned().collect()
 }
@@ -66,13 +66,13 @@ fn show(out: &mut dyn Write, mut list: Value, query: &EventQuery, now: Timestamp
     Ok(0)
 }
 
-/// Prints the current events, then a row (or a JSON line) for each new one, until the agent stops.
+/// Prints the current events, then a row (or a JSON line) for each new event, until the agent stops.
 fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &EventQuery) -> Result<u8, Failure> {
-    // Index by name: an event may arrive twice while the list is being sent.
+    // The index of each event by its name: an event may arrive twice while the list is being sent.
     let mut first: Option<BTreeMap<String, usize>> = Some(BTreeMap::new());
     let mut gathered: Vec<Value> = Vec::new();
     let mut table = table();
-    // Makes room for later rows, so that most of them fit under the header.
+    // Widen the columns for later rows, so that most of them fit under the header.
     table.widen(&["", "100s (x100 over 100m)", "Warning", "ErrImageNeverPull", "", ""]);
     loop {
         let mut change = client::next_change(&mut stream, "wherry stopped")?;
@@ -114,7 +114,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &EventQuery) -> R
     }
 }
 
-/// Messages are never shortened.
+/// Returns the table. Messages are never shortened.
 fn table() -> Table {
     let paint: Paint = |header, cell| (header == "TYPE" && cell == "Warning").then_some(Colour::Yellow);
     Table::new(&HEADER).on(Screen::stdout(), &[], paint)
@@ -142,7 +142,8 @@ fn row(event: &Value, now: Timestamp) -> [String; 6] {
     [namespace, age(event, now), of("/type"), of("/reason"), object, message]
 }
 
-/// `3s`, or with repetitions `3s (x5 over 2m)`: time since the last occurrence, count, time since the first one.
+/// Formats the age of an event: `3s` or, with repetitions, `3s (x5 over 2m)`. These are the time since the last
+/// occurrence, the count, and the time since the first occurrence.
 pub fn age(event: &Value, now: Timestamp) -> String {
     let time = |name: &str| text(event, name).parse::<Timestamp>().ok();
     let ago = |at: Option<Timestamp>| at.map_or("<unknown>".to_owned(), |at| since(at, now));

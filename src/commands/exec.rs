@@ -1,7 +1,7 @@
-//! `wherry exec`: runs a command in a running container, and ends with the command's output and exit code.
+//! `wherry exec`: runs a command in a running container, prints the command's output and returns its exit code.
 //!
-//! Without -i and -t, the agent calls the runtime's ExecSync: only with it does the runtime kill the command at a
-//! timeout, or when the client disconnects. With -i or -t, the command has a stream of its own (`streams`).
+//! Without -i and -t, the agent calls the runtime's ExecSync: only then does the runtime kill the command after a
+//! timeout or when the client disconnects. With -i or -t, the command has its own streaming connection (`streams`).
 
 use crate::api::control::{ExecHead, ExecRequest, OutputEnd, StreamChannels, StreamKind, StreamRequest};
 use crate::api::kube::pod_row::text;
@@ -28,22 +28,22 @@ const MAYBE_CUT: &str = "the end of the output may be missing: container runtime
                          less; write the output to a file, print only a part of it (head, tail), or use -i, which \
                          passes the output on at once";
 
-/// The timeout of a command without a stream.
+/// The default timeout of a command without -i and -t.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum time from the command's timeout to the agent's answer.
+/// Maximum time from the command's timeout to the agent's response.
 const MARGIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, clap::Args)]
 pub struct ExecArgs {
     #[command(flatten)]
     pod: PodArgs,
-    /// Name of the container [default: that of the annotation kubectl.kubernetes.io/default-container, else the first]
+    /// Name of the container [default: from the annotation kubectl.kubernetes.io/default-container, else the first]
     #[arg(short, long)]
     container: Option<String>,
-    /// Pass stdin on to the command, and its output at once
+    /// Pass stdin to the command, and print its output immediately
     #[arg(short = 'i', long)]
     stdin: bool,
-    /// Give the command a terminal, and pass its output on at once; usually with -i
+    /// Give the command a terminal, and print its output immediately; usually with -i
     #[arg(short = 't', long)]
     tty: bool,
     /// Keys that end the session, at a terminal with -it; "" for none
@@ -57,14 +57,14 @@ pub struct ExecArgs {
     command: Vec<String>,
 }
 
-/// Accepts a second to a day.
+/// Parses a timeout from one second to one day.
 fn timeout(text: &str) -> Result<Duration, String> {
     let timeout = duration::parse(text).map_err(|e| e.to_string())?;
     let fits = (1..=24 * 3600).contains(&timeout.as_secs());
     fits.then_some(timeout).ok_or_else(|| "must be from 1s to 24h".to_owned())
 }
 
-/// Returns the command's exit code.
+/// Runs the command. Returns its exit code.
 pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: ExecArgs) -> Result<u8, Failure> {
     let target = query.pod.target()?;
     let pod = url::find_pod(socket, &target).map_err(ours)?;
@@ -85,7 +85,7 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: ExecA
     }
 }
 
-/// Failures before the command have an exit code of their own.
+/// Gives failures before the start of the command a separate exit code.
 fn ours(failure: Failure) -> Failure {
     match failure {
         Failure::Message(text, 1) => Failure::Message(text, FAILED),
@@ -130,15 +130,15 @@ fn stream(
 }
 
 fn output(reader: &mut impl BufRead, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
-    let cut = |e: std::io::Error| Failure::Message(format!("the answer is cut short: {e}"), FAILED);
+    let cut = |e: std::io::Error| Failure::Message(format!("the response is cut short: {e}"), FAILED);
     let mut head = Vec::new();
     reader.read_until(b'\n', &mut head).map_err(cut)?;
     let head: ExecHead =
-        serde_json::from_slice(&head).map_err(|e| Failure::Message(format!("invalid answer: {e}"), FAILED))?;
+        serde_json::from_slice(&head).map_err(|e| Failure::Message(format!("invalid response: {e}"), FAILED))?;
     let mut stdout = Vec::new();
     let read = reader.by_ref().take(head.stdout_bytes).read_to_end(&mut stdout).map_err(cut)?;
     if read as u64 != head.stdout_bytes {
-        return Err(Failure::Message("the answer is cut short".to_owned(), FAILED));
+        return Err(Failure::Message("the response is cut short".to_owned(), FAILED));
     }
     out.write_all(&stdout)?;
     out.flush()?;
@@ -146,11 +146,11 @@ fn output(reader: &mut impl BufRead, out: &mut dyn Write, err: &mut dyn Write) -
     reader.read_to_end(&mut stderr).map_err(cut)?;
     // stderr may be closed; the exit code still counts.
     let _ = err.write_all(&stderr).and_then(|()| err.flush());
-    // (A runtime has no other way to report such a failure.)
+    // (A runtime may report its own failure as an exit code outside 0 to 255.)
     let code = u8::try_from(head.exit_code).unwrap_or(FAILED);
     match (head.output_end, code) {
         (OutputEnd::Complete, _) => Ok(code),
-        // A script must not take a part for the whole.
+        // A script must not mistake partial output for the whole.
         (OutputEnd::Cut, 0) => Err(Failure::Message(MAYBE_CUT.to_owned(), FAILED)),
         (OutputEnd::Cut | OutputEnd::Unknown, _) => {
             let _ = writeln!(err, "wherry: {MAYBE_CUT}");
@@ -159,7 +159,8 @@ fn output(reader: &mut impl BufRead, out: &mut dyn Write, err: &mut dyn Write) -
     }
 }
 
-/// Only the runtime's message, with the words of runc or crun, shows why a command could not be executed.
+/// Returns the exit code for a failure. Only the text of the runtime's message, which comes from runc or crun, shows
+/// why a command could not be executed.
 fn code_of(status: u16, words: &str) -> u8 {
     let says = |any: &[&str]| any.iter().any(|w| words.contains(w));
     match status {

@@ -1,4 +1,4 @@
-//! `wherry images`: the images of the runtime, their users, and what the garbage collection would remove.
+//! `wherry images`: shows the images of the runtime, which pods use them, and what garbage collection would remove.
 
 use crate::api::control::{ImageState, ImageView, Images};
 use crate::api::kube::pod_row::human;
@@ -14,11 +14,11 @@ use serde_json::json;
 use std::io::Write;
 use std::path::Path;
 
-/// `format`: None for a table.
+/// Prints the images. `format` is None for a table.
 pub fn run(out: &mut dyn Write, socket: &Path, format: Option<Format>) -> Result<u8, Failure> {
     let value = client::get_json(socket, "/images")?;
     let mut answer: Images =
-        serde_json::from_value(value).map_err(|e| Failure::message(format!("/images: invalid answer: {e}")))?;
+        serde_json::from_value(value).map_err(|e| Failure::message(format!("/images: invalid response: {e}")))?;
     answer.images.order_by(|a, b| (name(a), &a.id).cmp(&(name(b), &b.id)));
     match format {
         Some(format) => document(out, &json!(answer), format == Format::Yaml)?,
@@ -28,7 +28,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, format: Option<Format>) -> Result
     Ok(0)
 }
 
-/// The first tag, otherwise the first digest. None: the image has no name.
+/// Returns the first tag or else the first digest, or None if the image has no name.
 fn name(image: &ImageView) -> Option<&str> {
     image.tags.first().or(image.digests.first()).map(String::as_str)
 }
@@ -50,7 +50,7 @@ fn show(out: &mut dyn Write, images: &[ImageView], screen: Screen) -> Result<(),
             if image.pods.is_empty() { "-".to_owned() } else { image.pods.join(",") },
             removable(image),
         ]);
-        // Further names have lines of their own.
+        // Each further name gets a separate line.
         let more =
             |tag: &String| [tag.clone(), String::new(), String::new(), String::new(), String::new(), String::new()];
         rows.extend(image.tags.iter().skip(1).map(more));

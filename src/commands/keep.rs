@@ -1,10 +1,10 @@
-//! `wherry keep`: writes the manifests with which a pod of the cluster continues without the cluster.
+//! `wherry keep`: writes manifests with which a pod of the cluster can run without the cluster.
 //!
-//! Reads the records of the agent and needs neither the agent nor the API server. The pod's own manifest is the last
-//! file, so that an interrupted command can be repeated.
+//! The command reads the agent's records; it needs neither the agent nor the API server. The pod's own manifest is
+//! written last, so that an interrupted command can be repeated.
 //!
-//! Sealed records (C15) need the key, a credential of the process. Their Secrets become plain text only with
-//! `--plain-secrets`.
+//! Sealed records (C15) need the key, which is a credential of the process. Their Secrets are written as plain text
+//! only with `--plain-secrets`.
 
 use crate::adapters::manifests::edit::{Abandoned, Edit};
 use crate::adapters::manifests::{self, ServiceCredentials};
@@ -44,10 +44,10 @@ const CLASSES: &str = "lists/runtimeclasses";
 pub struct KeepArgs {
     #[command(flatten)]
     pod: PodArgs,
-    /// Print the manifests, with the values of Secrets, and write no file
+    /// Print the manifests, including the values of Secrets, and write no files
     #[arg(long)]
     dry_run: bool,
-    /// Write Secrets whose copies are sealed on the disk as plain text into manifests
+    /// Write Secrets as plain text into manifests, even if their copies on the disk are sealed
     #[arg(long)]
     plain_secrets: bool,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub struct KeepArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// There is no such pod of the cluster, it has a manifest already, or a manifest cannot be made or written.
+/// There is no such pod of the cluster, it already has a manifest, or a manifest cannot be created or written.
 pub fn run(out: &mut dyn Write, arguments: &KeepArgs) -> Result<u8, Failure> {
     let config = config::load(&arguments.config).config;
     let (key, key_state) = seal_key::of(&ServiceCredentials::of_environment());
@@ -66,7 +66,7 @@ pub fn run(out: &mut dyn Write, arguments: &KeepArgs) -> Result<u8, Failure> {
     let pod = find(&records, &arguments.pod.target()?)?;
     let there = defined(&config.manifests)?;
     if let Some(file) = there.get(&Key::Pod(pod.name.clone())) {
-        let why = format!("{} defines pod {} already", file.display(), pod.name);
+        let why = format!("{} already defines pod {}", file.display(), pod.name);
         return Err(Failure::message(why));
     }
     let seen = Timestamp::now().to_string();
@@ -96,7 +96,7 @@ pub fn run(out: &mut dyn Write, arguments: &KeepArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The recorded pod that the user names.
+/// Returns the recorded pod that the user has named.
 fn find(records: &[StoredRecord], target: &PodTarget) -> Result<Rc<Pod>, Failure> {
     let pods: Vec<Record> = records
         .iter()
@@ -125,7 +125,7 @@ fn find(records: &[StoredRecord], target: &PodTarget) -> Result<Rc<Pod>, Failure
     }
 }
 
-/// The objects of the manifests, with their files.
+/// Returns the objects of the manifests, with their files.
 fn defined(directory: &Path) -> Result<BTreeMap<Key, PathBuf>, Failure> {
     let mut there = BTreeMap::new();
     for file in manifests::files_in(directory).map_err(Failure::message)? {
@@ -149,18 +149,18 @@ struct KeptObject {
     value: Value,
 }
 
-/// The sources of the manifests.
+/// The data from which the manifests are made.
 struct Objects<'a> {
     there: BTreeMap<Key, PathBuf>,
     records: &'a [StoredRecord],
     pod: &'a Pod,
     key_state: KeyState,
-    /// A sealed Secret may become a plain manifest.
+    /// Whether a sealed Secret may be written as plain text.
     may_be_plain: bool,
 }
 
 impl Objects<'_> {
-    /// The new manifests, that of the pod at the end.
+    /// Returns the new manifests, with that of the pod at the end.
     fn of(&self, kept: keep::Kept) -> Result<Vec<KeptObject>, Failure> {
         let keep::Kept { object, pod, overhead, .. } = kept;
         let mut keys: Vec<DataKey> = pod.data_objects().collect();
@@ -178,11 +178,11 @@ impl Objects<'_> {
         Ok(new)
     }
 
-    /// A ConfigMap or a Secret, unless it has a manifest or is not known here.
+    /// Returns a ConfigMap or a Secret, or None if it already has a manifest or is not on this machine.
     fn data(&self, key: DataKey) -> Result<Option<KeptObject>, Failure> {
         let record_key = data_record::key(&key);
         if let Some(file) = self.there.get(&Key::Data(key.clone())) {
-            print_message(&format!("{key} of {} is used, not that of the cluster", file.display()));
+            print_message(&format!("using {key} from {}, not the one from the cluster", file.display()));
             return Ok(None);
         }
         let record = self.records.iter().find(|record| record.key == record_key);
@@ -215,7 +215,7 @@ impl Objects<'_> {
         let state = match &self.key_state {
             KeyState::Missing => format!("this command has no credential {CREDENTIAL}"),
             KeyState::Unusable(why) => format!("its credential {CREDENTIAL} cannot be used: {why}"),
-            KeyState::Usable => format!("its credential {CREDENTIAL} is another key"),
+            KeyState::Usable => format!("its credential {CREDENTIAL} is a different key"),
         };
         Failure::message(format!(
             "{key} is sealed on this machine, and {state}; run as root: systemd-run --pipe --wait --collect -p \
@@ -225,7 +225,7 @@ impl Objects<'_> {
 
     fn runtime_class(&self, name: &str, overhead: Option<Value>) -> Option<Value> {
         if let Some(file) = self.there.get(&Key::RuntimeClass(name.to_owned())) {
-            print_message(&format!("RuntimeClass {name} of {} is used, not that of the cluster", file.display()));
+            print_message(&format!("using RuntimeClass {name} from {}, not the one from the cluster", file.display()));
             return None;
         }
         let handler = self.record(CLASSES).and_then(|text| reduced::read::<Handler>(text).ok()?.remove(name));
@@ -245,11 +245,11 @@ fn path(kind: Kind, namespace: Option<&str>, name: &str) -> ObjectPath {
     ObjectPath { resource: Resource::of(kind), namespace, name: Some(name.to_owned()), subresource: None }
 }
 
-/// Prints the parts of the pod that the manifest lacks, and the remedy if the pod of the manifest has to start.
+/// Prints which parts of the pod the manifest lacks, and how to let the pod of the manifest start.
 fn explain(pod: &Pod, kept: &keep::Kept) {
     if !kept.tokens.is_empty() {
         let volumes = kept.tokens.join(", ");
-        print_message(&format!("the manifest has no token of a service account (volume {volumes})"));
+        print_message(&format!("the manifest has no service account token (volume {volumes})"));
     }
     print_message("the manifest has no environment variables of services");
     let FullName { namespace, name } = &pod.name;

@@ -1,7 +1,7 @@
 //! `wherry leave`: ends the membership of this machine in a cluster.
 //!
-//! The drop-in goes first, so that an interruption leaves no agent without credentials; the rest is removed by the next
-//! call.
+//! The drop-in is removed first, so that an interruption does not leave an agent without credentials. The next call
+//! removes the rest.
 
 use crate::adapters::identity::{self, IdentityDirectory};
 use crate::api::names::annotation::CONFIG_SOURCE;
@@ -15,7 +15,7 @@ use std::path::Path;
 
 #[derive(Debug, clap::Args)]
 pub struct LeaveArgs {
-    /// Leave although pods of the cluster are here; they stop
+    /// Leave even if the node has pods of the cluster; they stop
     #[arg(long)]
     force: bool,
     /// Do not restart the service; the node leaves at its next start
@@ -28,7 +28,7 @@ pub struct LeaveArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Pods of the cluster are here, or a file cannot be removed.
+/// The node has pods of the cluster, or a file cannot be removed.
 pub fn run(out: &mut dyn Write, arguments: &LeaveArgs) -> Result<u8, Failure> {
     let flags = &arguments.config;
     let config = config::load(flags).config;
@@ -51,7 +51,7 @@ pub fn run(out: &mut dyn Write, arguments: &LeaveArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The pods of the cluster stop when the agent starts again without it.
+/// Fails if the node has pods of the cluster, which would stop when the agent starts again outside the cluster.
 fn refuse_with_pods(socket: &Path, node: &str) -> Result<(), Failure> {
     let how = format!(
         "drain the node first (kubectl drain {node} --ignore-daemonsets), keep them as manifests (wherry keep), or use \
@@ -59,7 +59,7 @@ fn refuse_with_pods(socket: &Path, node: &str) -> Result<(), Failure> {
     );
     let mut list = client::get_json(socket, "/pods").map_err(|failure| match failure {
         Failure::Message(why, code) => Failure::Message(
-            format!("cannot determine whether pods of the cluster are here: {why}; start wherry, or use --force"),
+            format!("cannot determine whether the node has pods of the cluster: {why}; start wherry, or use --force"),
             code,
         ),
         other @ Failure::Output(_) => other,
@@ -70,13 +70,13 @@ fn refuse_with_pods(socket: &Path, node: &str) -> Result<(), Failure> {
         [] => Ok(()),
         [first, more @ ..] => {
             let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-            Err(Failure::message(format!("pods of the cluster are here ({first}{more}); {how}")))
+            Err(Failure::message(format!("the node has pods of the cluster ({first}{more}); {how}")))
         }
     }
 }
 
-/// A pod of the cluster that still runs, and that `kubectl drain` would move away: the pods of DaemonSets stay in a
-/// drain.
+/// Reports whether this is a pod of the cluster that has not ended and that `kubectl drain` would evict. (A drain
+/// leaves pods of DaemonSets in place.)
 fn is_of_cluster(pod: &Value) -> bool {
     let metadata = &pod["metadata"];
     let of_daemon_set = |owner: &Value| owner["controller"] == true && owner["kind"] == "DaemonSet";

@@ -1,5 +1,5 @@
 //! `wherry logs`: prints the logs of containers from the files that the runtime writes. The agent identifies the pod
-//! and its containers; without an agent, the files are found by their names.
+//! and its containers. Without an agent, the files are found by their names.
 
 use crate::adapters::logs::files::{self, PodLogs};
 use crate::adapters::logs::print::{Printer, Stop};
@@ -20,11 +20,11 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// The selection and the format.
+/// The selection of the logs and their format.
 #[derive(Clone, Debug)]
 pub struct LogQuery {
     pub target: PodTarget,
-    /// None: the first container, or all with `all`.
+    /// None: the first container, or all containers with `all`.
     pub container: Option<String>,
     pub all: bool,
     pub follow: bool,
@@ -134,7 +134,7 @@ fn show(
     }
 }
 
-/// The containers of the pod that write no more.
+/// The containers of the pod that will write no more logs.
 #[derive(Debug, Default)]
 struct EndedContainers {
     all: bool,
@@ -200,7 +200,7 @@ impl PodWatch {
     }
 }
 
-/// The containers that ended and are not restarted.
+/// Returns the containers that have ended and will not be restarted.
 fn over(pod: &Value) -> Vec<String> {
     let policy = text(pod, "/spec/restartPolicy");
     let over = |status: &&Value| {
@@ -221,8 +221,8 @@ fn over(pod: &Value) -> Vec<String> {
     all.map(|c| text(c, "/name").to_owned()).collect()
 }
 
-/// Chooses the pod that has logs. If a pod is being replaced, this is the old one until a container of the new one has
-/// started.
+/// Chooses the pod that has logs. If a pod is being replaced, this is the old pod until a container of the new pod
+/// has been created.
 fn choose(mut pods: Vec<Value>) -> Result<Value, Failure> {
     let full = |p: &Value| format!("{}/{}", text(p, "/metadata/namespace"), text(p, "/metadata/name"));
     let first = pods.first().map(full).unwrap_or_default();
@@ -237,8 +237,8 @@ fn choose(mut pods: Vec<Value>) -> Result<Value, Failure> {
 
 fn of_pod(pod: &Value, query: &LogQuery) -> Result<FoundLogs, Failure> {
     let mut names = containers::names(pod, "/spec/containers");
-    // Init containers and ephemeral containers are shown if they are named, or with all. With all, the order is that of
-    // their starts.
+    // Init containers and ephemeral containers are included only if named, or with `all`. With `all`, the containers
+    // are in the order in which they start.
     if query.all || query.container.is_some() {
         names.splice(0..0, containers::names(pod, "/spec/initContainers"));
         names.extend(containers::names(pod, "/spec/ephemeralContainers"));
@@ -256,7 +256,7 @@ fn of_pod(pod: &Value, query: &LogQuery) -> Result<FoundLogs, Failure> {
                 let instance = if query.previous { newest } else { there.unwrap_or(newest) };
                 logs.push(Log { container: name, directory, instance });
             }
-            // With several containers, those that have logs are shown.
+            // With `all`, skip containers that have no log.
             Err(why) if query.all => print_message(&format!("container {name:?}: {}", why.explain())),
             Err(why) => {
                 let pod = text(pod, "/metadata/name");
@@ -372,7 +372,7 @@ mod tests {
         let one = |name: &str, previous| found(&LogQuery { container: Some(name.into()), previous, ..query("web") });
         assert_eq!(found(&query("web")).unwrap(), [("/logs/shop_web_u1/main".into(), 2)]);
         assert_eq!(one("main", true).unwrap(), [("/logs/shop_web_u1/main".into(), 1)]);
-        // Its last run is the newest one, as in kubectl.
+        // The container waits for a restart, so its previous run is also its newest one, as in kubectl.
         assert_eq!(one("side", false).unwrap(), one("side", true).unwrap());
         assert_eq!(one("nope", false).unwrap_err(), "container \"nope\" is not in pod \"web\"; it has main, side, new");
         let why = one("new", false).unwrap_err();
@@ -398,7 +398,7 @@ mod tests {
         for name in ["load", "proxy", "debugger"] {
             assert_eq!(names(&LogQuery { container: Some(name.into()), ..query("web") }), [name]);
         }
-        // They are not the default, even if there is one container.
+        // They are not the default, even if the pod has a single ordinary container.
         pod["spec"]["containers"] = json!([{"name": "main"}]);
         assert_eq!(of_pod(&pod, &query("web")).map(|found| found.logs.len()).ok(), Some(1));
         // Only the sidecar starts again.

@@ -54,12 +54,12 @@ use std::process::ExitCode;
 /// Runs the whole program and returns its exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    // Internal command of the agent, not shown to users.
+    // The internal command that the agent calls. It is hidden from users.
     if let [_, command, question] = args.as_slice()
         && command == manifests::INSPECT_COMMAND
     {
-        // The read may hang as long as the agent runs, and is useless without the agent. (Fails only for an invalid
-        // signal.)
+        // The process may hang in a read, and is useless once the agent has ended, so it ends with the agent. (The
+        // call fails only for an invalid signal.)
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         return output::finish_raw(|out| {
             manifests::answer_inspection(&question.to_string_lossy(), out)?;
@@ -77,7 +77,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        // Requests for help and the version arrive here too.
+        // Requests for help or the version also end up here.
         Err(e) if !e.use_stderr() => {
             return output::finish(|out| {
                 write!(out, "{}", e.render())?;
@@ -113,7 +113,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
             join::check::run(out, &config, target, &files, output.is_some())
         }
         Command::Check { target, .. } if target.is_given() => {
-            Err(Failure::Message("the options of wherry join need --join".to_owned(), 2))
+            Err(Failure::Message("the options of wherry join require --join".to_owned(), 2))
         }
         Command::Check { files, config, .. } => check::run(out, &config, &files),
         Command::Pods { query, socket } => pods::run(out, &socket.path(), &query),
@@ -151,7 +151,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
             writeln!(out, "wherry {}", env!("CARGO_PKG_VERSION"))?;
             Ok(0)
         }
-        // (`main` runs these itself.)
+        // (`main` runs these commands itself.)
         Command::Run(_)
         | Command::Logs(_)
         | Command::Exec { .. }

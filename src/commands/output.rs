@@ -1,7 +1,7 @@
 //! The output of commands and their exit codes.
 //!
-//! `println!` panics if its reader has closed the pipe (`wherry pods | head`). Here, a closed pipe ends the command
-//! successfully and without a message.
+//! `println!` panics if the reader of stdout has closed the pipe (`wherry pods | head`). Here, a closed pipe ends the
+//! command successfully and without a message.
 
 use crate::api::printable;
 use crate::commands::screen;
@@ -32,7 +32,7 @@ impl Failure {
     }
 }
 
-/// Runs a command with a buffered stdout and returns its exit code. All output passes `Guard`.
+/// Runs a command with a buffered stdout and returns its exit code. All output goes through `Guard`.
 pub fn finish(command: impl FnOnce(&mut dyn Write) -> Result<u8, Failure>) -> ExitCode {
     finish_raw(|out| command(&mut Guard::new(out)))
 }
@@ -51,11 +51,11 @@ pub fn finish_raw(command: impl FnOnce(&mut dyn Write) -> Result<u8, Failure>) -
 }
 
 /// A filter between a command and the terminal: it escapes all characters that are not plain text (`api::printable`),
-/// except line breaks and Wherry's own colours. Commands escape text before they lay it out; the guard covers commands
-/// that forget it.
+/// except line breaks and Wherry's own colours. Commands escape text before they format it; the guard catches text
+/// that a command forgot to escape.
 pub struct Guard<W> {
     out: W,
-    /// The first bytes of a character that is not complete yet.
+    /// The first bytes of a character whose remaining bytes have not arrived yet.
     begun: Vec<u8>,
 }
 
@@ -131,8 +131,8 @@ pub fn end(result: Result<u8, Failure>) -> u8 {
     }
 }
 
-/// Prints a line on stderr. Further lines of `text` are indented, so that none looks like a message of Wherry. Errors
-/// are ignored.
+/// Prints a message on stderr. Further lines of `text` are indented, so that none of them looks like a message of
+/// Wherry. Errors are ignored.
 pub fn print_message(text: &str) {
     let mut line = String::from("wherry: ");
     for (i, part) in text.lines().enumerate() {
@@ -152,11 +152,11 @@ pub fn to_stderr(text: &str) {
 
 #[cfg(test)]
 thread_local! {
-    /// Output of this thread to stderr.
+    /// What this thread has written to stderr.
     pub static TOLD: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
 }
 
-/// Text from outside, escaped to one line.
+/// Escapes text from outside to one line.
 pub fn shown(text: &str) -> Cow<'_, str> {
     printable::line(text)
 }
@@ -199,7 +199,7 @@ mod tests {
         let mut out = Vec::new();
         let mut guard = Guard::new(&mut out);
         let text = "a\n\x1b[31mred\x1b[0m größe \x1b[2J\x1b]52;c;eA==\x07\u{9b}1m\u{202e}\t\r|";
-        // Independent of how the text is split.
+        // The result does not depend on how the text is split.
         for byte in text.as_bytes() {
             guard.write_all(&[*byte]).unwrap();
         }

@@ -1,4 +1,4 @@
-//! `wherry pods`: the pods of the node, from the control socket.
+//! `wherry pods`: lists the pods of the node, from the control socket.
 
 use crate::api::kube::pod_row::{Row, text};
 use crate::api::ordered::OrderSlice;
@@ -21,7 +21,7 @@ pub enum Format {
     Name,
 }
 
-/// The selection and the format.
+/// The selection of the pods and the output format.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct PodQuery {
     /// Show only these pods: NAME, NAMESPACE/NAME, or a UID
@@ -29,7 +29,7 @@ pub struct PodQuery {
     /// Show only pods in this namespace
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Show the pods of all namespaces: the default, accepted because kubectl needs it
+    /// Show the pods of all namespaces (the default; accepted for compatibility with kubectl)
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
     /// Output format instead of the table
@@ -48,7 +48,7 @@ impl PodQuery {
     }
 }
 
-/// Whether a user who writes `given` means this pod. A name that no pod can have means none.
+/// Reports whether `given` names this pod. An invalid name matches no pod.
 fn is_named(given: &str, pod: &Value) -> bool {
     let of = |field: &str| text(pod, &format!("/metadata/{field}"));
     PodTarget::parse(given, None).is_ok_and(|target| target.is(of("namespace"), of("name"), of("uid")))
@@ -112,9 +112,9 @@ fn show(out: &mut dyn Write, mut list: Value, query: &PodQuery, now: Timestamp) 
 fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &PodQuery) -> Result<u8, Failure> {
     let mut first: Option<Vec<Row>> = Some(Vec::new());
     let mut table = table(query.output);
-    // Makes room for later rows, so that most of them fit under the header.
+    // Widen the columns for later rows, so that most of them fit under the header.
     table.widen(&["", "", "", "ContainerCreating", "0 (100s ago)", "100s", "100.100.100.100", "", ""]);
-    // A change that no row shows is not printed.
+    // The rows that were printed last. A change that would print the same row again is not printed.
     let mut rows_shown: BTreeMap<String, Row> = BTreeMap::new();
     loop {
         let mut event = client::next_change(&mut stream, "wherry stopped, or this client was too slow")?;

@@ -1,5 +1,5 @@
-//! `wherry purge`: removes everything that Wherry created on this machine, the pods first. Without --yes it only lists
-//! the pods.
+//! `wherry purge`: removes everything that Wherry has created on this machine, starting with the pods. Without --yes,
+//! it only lists the pods.
 
 use crate::agent::purge::{self, PodThere};
 use crate::commands::join::membership;
@@ -11,10 +11,10 @@ use std::time::Duration;
 /// Lists the pods, or removes everything.
 ///
 /// # Errors
-/// Exit code 1: something could not be removed.
+/// The exit code is 1 if something could not be removed.
 pub fn run(out: &mut dyn Write, flags: &Flags, yes: bool, limit: Duration) -> Result<u8, Failure> {
     let loaded = config::load(flags);
-    // Continue with the readable part of the configuration and defaults.
+    // Continue with the readable part of the configuration, and with defaults.
     for error in &loaded.problems.errors {
         print_message(&format!("configuration: {error}"));
     }
@@ -22,7 +22,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, yes: bool, limit: Duration) -> Re
         let pods = purge::pods(&loaded.config).map_err(Failure::message)?;
         return list(out, &pods);
     }
-    // Keep the output so far, whatever happens later.
+    // Flush each line, so that the output is kept whatever happens later.
     let mut written = Ok(());
     let mut line = |text: String| {
         if written.is_ok() {
@@ -32,7 +32,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, yes: bool, limit: Duration) -> Re
     let result = purge::purge(&loaded.config, limit, &mut line);
     written?;
     match result {
-        // It names a file of the state.
+        // The drop-in is removed last: it names a file in the state directory.
         Ok(()) => membership::remove_drop_in(flags).map(|()| 0),
         Err(errors) => {
             errors.iter().for_each(|e| print_message(e));

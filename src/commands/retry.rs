@@ -7,20 +7,20 @@ use crate::commands::select::PodTarget;
 use std::io::Write;
 use std::path::Path;
 
-/// Returns 0 if a pod was retried, whatever the outcome, otherwise 1.
+/// Returns 0 if a pod was retried, regardless of the outcome, otherwise 1.
 pub fn run(out: &mut dyn Write, socket: &Path, target: &PodTarget) -> Result<u8, Failure> {
     let mut pods = client::get_json(socket, "/pods")?;
     let found = target.find(&mut pods).map_err(Failure::message)?;
     let mut refused = Vec::new();
     let mut tried = false;
-    // If a pod is being replaced, retry both: the old one is not rejected.
+    // If a pod is being replaced, try both pods: the old pod is not rejected, so only the new pod can be retried.
     for pod in &found {
         match client::post_plain(socket, &format!("/retry?uid={}", text(pod, "/metadata/uid")))? {
             (200, words) => {
                 tried = true;
                 writeln!(out, "{}", shown(&words))?;
             }
-            // The agent's own message; 405 comes from an agent without this route.
+            // An agent without this route responds with 405.
             (405, _) => return Err(Failure::message("the running wherry is too old for this")),
             (_, words) => refused.push(words),
         }

@@ -2,9 +2,11 @@
 
 use std::io::IsTerminal;
 
-/// The only control sequences that a command writes to stdout (`output::Guard`): colours, and clearing the screen.
+/// The only control sequences that a command writes to stdout (`output::Guard`): those for colours and for clearing
+/// the screen.
 pub const SEQUENCES: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[33m", NEW_PICTURE];
-/// Returns to the start of the line and clears it. For stderr, in addition to `output::to_stderr`.
+/// Returns to the start of the line and clears it. Written directly to stderr, because `output::to_stderr` would
+/// escape it.
 pub const CLEAR_LINE: &str = "\r\x1b[K";
 /// Moves the cursor to the top left and clears the screen.
 pub const NEW_PICTURE: &str = "\x1b[H\x1b[J";
@@ -28,7 +30,7 @@ impl Colour {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Screen {
-    /// In columns and lines. None: unlimited.
+    /// The size in columns and lines. None: unlimited.
     pub width: Option<usize>,
     pub height: Option<usize>,
     pub colours: bool,
@@ -58,7 +60,7 @@ impl Screen {
         }
     }
 
-    /// Whether the output is a terminal.
+    /// Reports whether the output is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.width.is_some() || self.colours
     }
@@ -71,7 +73,7 @@ impl Screen {
     }
 }
 
-/// Follows no-color.org: any non-empty value turns colours off.
+/// Reports whether to use colours. As defined by no-color.org, any non-empty value turns them off.
 fn wants_colours(no_color: &str, term: &str) -> bool {
     no_color.is_empty() && !term.is_empty() && term != "dumb"
 }

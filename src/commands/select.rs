@@ -1,4 +1,4 @@
-//! The pod named by a user: `NAME`, `NAMESPACE/NAME`, `pod/NAME` as in kubectl, or a UID.
+//! Selects the pod that a user names: `NAME`, `NAMESPACE/NAME`, `pod/NAME` as in kubectl, or a UID.
 
 use crate::api::kube::pod_row::text;
 use crate::api::ordered::OrderSlice;
@@ -60,12 +60,12 @@ impl PodTarget {
         }
     }
 
-    /// Whether the target is this pod.
+    /// Reports whether the target is this pod.
     pub fn is(&self, namespace: &str, name: &str, uid: &str) -> bool {
         self.namespace.as_deref().is_none_or(|n| n == namespace) && (self.name == name || self.name == uid)
     }
 
-    /// Returns the pods of a `PodList` that match: several if a pod is being replaced.
+    /// Returns the pods of a `PodList` that match. There can be several, for example while a pod is being replaced.
     ///
     /// # Errors
     /// No pod matches. The message lists other pods.

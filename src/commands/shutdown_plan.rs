@@ -1,7 +1,8 @@
-//! `wherry shutdown-plan`: when each pod would be stopped, and with which grace period, if the node were shut down now.
+//! `wherry shutdown-plan`: shows when each pod would be stopped, and with which grace period, if the node were shut
+//! down now.
 //!
-//! Prints a bar for each group over the available time, then a row for each pod. Uses plain characters, for serial
-//! consoles.
+//! Prints a bar for each group over the available time, then a row for each pod. The output is plain ASCII, for
+//! serial consoles.
 
 use crate::api::ordered::OrderSlice;
 use crate::api::shutdown::view::{PlanGroup, PlanPod, PlanView};
@@ -23,7 +24,8 @@ pub fn run(out: &mut dyn Write, socket: &Path, json: bool) -> Result<u8, Failure
     client::print(out, socket, "/shutdown-plan", json, |out, plan: &PlanView| show(out, plan, width()))
 }
 
-/// The width of the terminal in columns. Programs that run wherry for a terminal (watch) set COLUMNS.
+/// Returns the width of the terminal in columns. Programs that run wherry and show its output in a terminal (such as
+/// watch) set COLUMNS.
 fn width() -> usize {
     let said = || std::env::var("COLUMNS").ok()?.parse().ok();
     Screen::stdout().width.or_else(said).unwrap_or(WIDTH)
@@ -69,7 +71,7 @@ fn show(out: &mut dyn Write, plan: &PlanView, width: usize) -> std::io::Result<(
     }
     timeline(out, &plan.groups, width)?;
     if plan.groups.iter().any(is_cut) {
-        writeln!(out, "x: cut off here, logind does not wait longer")?;
+        writeln!(out, "x: cut off here, because logind does not wait longer")?;
     }
     writeln!(out)?;
     pods(out, &plan.groups)
@@ -108,7 +110,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// The column at which a second starts, at most `columns`.
+    /// Returns the column at which a second starts, at most `columns`.
     fn column(&self, second: u64) -> usize {
         if self.seconds == 0 {
             return 0;
@@ -118,7 +120,7 @@ impl Scale {
         ((u128::from(second.min(self.seconds)) * columns + all / 2) / all) as usize
     }
 
-    /// The times at which groups start and end, as far as they fit, in the width of the bars.
+    /// Returns a line of the width of the bars, with the times at which groups start and end, as far as they fit.
     fn axis(&self, groups: &[PlanGroup]) -> String {
         if self.seconds == 0 {
             return format!("{:<columns$}", "0s", columns = self.columns);
@@ -126,7 +128,7 @@ impl Scale {
         let mut at: Vec<u64> = groups.iter().flat_map(|g| [g.from_seconds, g.until_seconds]).collect();
         at.order();
         at.dedup();
-        // The end is the most important time, so its place is kept free.
+        // The end is the most important time, so space is reserved for it.
         let end = span(self.seconds as f64);
         let end_column = self.columns.saturating_sub(end.len());
         let mut line = String::new();
@@ -140,7 +142,8 @@ impl Scale {
         format!("{line:<end_column$}{end}")
     }
 
-    /// `====`, ending in `x` if logind's delay cuts the group off; `|` for a group with pods that gets no time.
+    /// Returns the bar of a group: `====`, ending in `x` if logind's delay cuts the group off, or `|` for a group
+    /// with pods that gets no time.
     fn bar(&self, group: &PlanGroup) -> String {
         if group.pods.is_empty() {
             return String::new();
@@ -178,7 +181,7 @@ fn row(group: &PlanGroup, pod: &PlanPod) -> [String; 7] {
     ]
 }
 
-/// `20s`, or `5s of 20s`, or `unknown of 20s`.
+/// Formats the granted part of a period: `20s`, `5s of 20s`, or `unknown of 20s`.
 pub fn share(granted: Option<u64>, period: u64) -> String {
     let of = span(period as f64);
     match granted {
@@ -188,13 +191,13 @@ pub fn share(granted: Option<u64>, period: u64) -> String {
     }
 }
 
-/// Seconds in the notation of the configuration (`1m30s`, `1h`), rounded to a tenth.
+/// Formats seconds as in the configuration (`1m30s`, `1h`), rounded to a tenth.
 pub fn span(seconds: f64) -> String {
     let tenths = (seconds * 10.0).round() / 10.0;
     let Ok(d) = Duration::try_from_secs_f64(tenths) else { return "?".into() };
-    // logind's "infinity".
+    // logind reports "infinity" as a very large number.
     if d > Duration::from_secs(100 * 365 * 86_400) {
-        return "for ever".into();
+        return "forever".into();
     }
     let text = duration::format(d);
     let text = text.strip_suffix("m0s").map_or(text.clone(), |rest| format!("{rest}m"));
@@ -217,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Priority, from, until, period.
+    /// Returns a group. The times are those of its start, its end, and its period.
     fn group(priority: i32, [from, until, period]: [u64; 3], pods: Vec<PlanPod>) -> PlanGroup {
         let (from_seconds, until_seconds) = (from, until);
         let granted_seconds = Some(if pods.is_empty() { period } else { until - from });
@@ -230,7 +233,7 @@ mod tests {
     }
 
     fn shown(plan: &PlanView, width: usize) -> String {
-        // Through JSON and back, as in the command.
+        // Convert to JSON and back, as the command does.
         let wire = PlanView::deserialize(serde_json::to_value(plan).unwrap()).unwrap();
         assert_eq!(wire, *plan);
         let mut out = Vec::new();
@@ -320,7 +323,7 @@ mod tests {
              500          |                              0s          1\n\
              1000         =====x                         5s of 15s   1\n\
              2000000000         ======================   20s         1\n\
-             x: cut off here, logind does not wait longer\n\
+             x: cut off here, because logind does not wait longer\n\
              \n\
              POD             PRIORITY     FROM   UNTIL   GRACE   OWN GRACE\n\
              default/web     0            0s     1s      1s      30s         cut off\n\
@@ -374,7 +377,7 @@ mod tests {
             (3600.0, "1h"),
             (36_000.0, "10h"),
             (4800.0, "1h20m"),
-            (1.8e13, "for ever"),
+            (1.8e13, "forever"),
             (f64::NAN, "?"),
         ] {
             assert_eq!(span(seconds), text);

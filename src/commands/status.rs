@@ -1,4 +1,4 @@
-//! `wherry status`: the status of the node in a few lines.
+//! `wherry status`: shows the status of the node in a few lines.
 
 use crate::adapters::server::status::{ClusterStatus, NodeRoom, NodeStatus, PodCounts, ResourceRoom};
 use crate::api::kube::pod_row::human;
@@ -22,7 +22,7 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
     match (&s.not_ready_reason, s.ready) {
         (_, true) => writeln!(out, "Node:       ready")?,
         (Some(reason), false) => writeln!(out, "Node:       not ready ({reason})")?,
-        // An older agent does not report it.
+        // An older agent does not report the reason.
         (None, false) => {}
     }
     let runtime = match (&s.runtime.not_ready, s.runtime.connected) {
@@ -74,7 +74,7 @@ fn of_cluster(cluster: &ClusterStatus) -> String {
     let mut line = match (cluster.unreachable_seconds, cluster.registered) {
         (Some(seconds), _) => {
             let span = human(i64::try_from(seconds).unwrap_or(i64::MAX));
-            // The error of a connection begins with the address.
+            // A connection error begins with the address, which is already shown.
             let own = format!("{}: ", cluster.server);
             let why = cluster.error.as_ref().map(|why| why.strip_prefix(&own).unwrap_or(why));
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
@@ -121,7 +121,7 @@ fn pods(out: &mut dyn Write, p: &PodCounts) -> std::io::Result<()> {
     writeln!(out, "; {} running", count(p.containers, "container"))
 }
 
-/// The node's resources, one line for each.
+/// Prints the node's resources, one line for each.
 fn room(out: &mut dyn Write, node: &NodeRoom) -> std::io::Result<()> {
     const ORDER: [&str; 4] = [CPU, MEMORY, EPHEMERAL_STORAGE, PODS];
     let mut resources: Vec<_> = node.resources.iter().collect();
@@ -133,7 +133,7 @@ fn room(out: &mut dyn Write, node: &NodeRoom) -> std::io::Result<()> {
     let rows: Vec<[String; 4]> = resources.iter().map(line).collect();
     let rows: Vec<&[String]> = rows.iter().map(|r| &r[..]).collect();
     if rows.is_empty() {
-        // An older agent does not report them.
+        // An older agent does not report resources.
         return Ok(());
     }
     Table::new(&["Resources:", "Capacity", "Allocatable", "Requested"]).print(out, true, &rows)?;
@@ -143,7 +143,7 @@ fn room(out: &mut dyn Write, node: &NodeRoom) -> std::io::Result<()> {
     }
 }
 
-/// CPUs in Kubernetes' notation; bytes to a tenth of the largest fitting unit.
+/// Formats an amount: CPUs in Kubernetes' notation, bytes to a tenth of the largest fitting unit.
 pub fn amount_of(resource: &str, amount: u64) -> String {
     if resource == CPU {
         return if amount.is_multiple_of(1000) { (amount / 1000).to_string() } else { format!("{amount}m") };
@@ -164,7 +164,7 @@ pub fn amount_of(resource: &str, amount: u64) -> String {
 
 fn shutdown(out: &mut dyn Write, s: &ShutdownView) -> std::io::Result<()> {
     let (problem, needed) = (s.problem.as_deref(), span(s.needed_seconds as f64));
-    // The problem gets a line of its own, unless the first line already contains it.
+    // The problem is shown on a separate line, unless the first line already contains it.
     let (first, beside) = match (&s.in_progress, s.enabled, s.armed) {
         (Some(progress), _, armed) => (in_progress(progress, armed), problem),
         (None, false, _) => ("off, shutdownGracePeriod is not set".to_owned(), problem),
@@ -258,7 +258,7 @@ mod tests {
             kubectl: None,
             shutdown: ShutdownView::default(),
         };
-        // Through JSON and back, as in the command.
+        // Convert to JSON and back, as the command does.
         let status = NodeStatus::deserialize(serde_json::to_value(&status).unwrap()).unwrap();
         let mut out = Vec::new();
         show(&mut out, &status).unwrap();
@@ -319,7 +319,7 @@ mod tests {
         node.capacity.set("hugepages-2Mi", GI);
         node.allocatable = node.capacity.clone();
         node.allocatable.subtract(&Resources::from([(CPU, 500), (MEMORY, 100 << 20)]));
-        // A resource that the node no longer has is shown as long as a pod requests it.
+        // A resource that the node no longer has is shown while a pod requests it.
         let requested = Resources::from([(CPU, 1250), (MEMORY, 700 << 20), (PODS, 3), ("gone.io/x", 1)]);
         let view = NodeRoom::of(&node, &requested, Vec::new());
         let mut out = Vec::new();
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(raw["node"]["resources"]["cpu"], cpu);
         assert_eq!(raw["node"]["resources"]["memory"]["requested"], 700u64 << 20);
 
-        // An older agent does not report resources. A node without any still has its four lines.
+        // An older agent does not report resources. A node with no resources is still shown with four lines.
         let mut out = Vec::new();
         room(&mut out, &NodeRoom::default()).unwrap();
         assert!(out.is_empty());

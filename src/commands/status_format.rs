@@ -1,6 +1,6 @@
-//! The output of commands that print a text or JSON.
+//! The output format of commands that print text or JSON.
 
-/// The format instead of the text.
+/// The output format instead of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum StatusFormat {
     Json,

@@ -1,6 +1,6 @@
-//! Tables in kubectl's format: columns are as wide as their widest cell so far, separated by blanks. On a terminal that
-//! is too narrow, the flexible columns are shortened. On a terminal, the header is bold and cells may be coloured. A
-//! cell is one line of plain text; other characters are escaped.
+//! Tables in kubectl's format: columns are as wide as their widest cell so far and separated by blanks. On a
+//! terminal, the header is bold, cells may be coloured, and flexible columns are shortened if the terminal is too
+//! narrow. A cell is one line of plain text; other characters are escaped.
 
 use super::output::shown;
 use super::screen::{Colour, Screen, shorten};
@@ -10,8 +10,8 @@ use std::io::{self, Write};
 pub const GAP: &str = "   ";
 /// Minimum width of a shortened column, in characters. It is never narrower than its header.
 const LEAST: usize = 8;
-/// Maximum width of a column other than the last, in characters. Names have at most 253. An endless cell must not make
-/// every line endless.
+/// Maximum width of a column other than the last, in characters. Names have at most 253 characters. A very long cell
+/// must not make every line very long.
 const WIDEST: usize = 256;
 
 /// Returns the colour of a cell, given its column's header and its text.
@@ -43,7 +43,7 @@ impl Table {
         self
     }
 
-    /// Widens the columns to these cells. Cells beyond the last column are ignored.
+    /// Widens the columns so that these cells fit. Cells beyond the last column are ignored.
     pub fn widen<T: AsRef<str>>(&mut self, cells: &[T]) {
         let last = self.widths.len().saturating_sub(1);
         for (at, (width, cell)) in self.widths.iter_mut().zip(cells).enumerate() {
@@ -63,7 +63,7 @@ impl Table {
         rows.iter().try_for_each(|row| self.line(out, row, &widths, self.paint))
     }
 
-    /// The column widths that fit the screen. The widest flexible column is shortened first.
+    /// Returns column widths that fit the screen. The widest flexible column is shortened first.
     fn fitting(&self) -> Vec<usize> {
         let mut widths = self.widths.clone();
         let Some(room) = self.screen.width else { return widths };
@@ -87,7 +87,7 @@ impl Table {
         paint: impl Fn(&str, &str) -> Option<Colour>,
     ) -> io::Result<()> {
         let mut line = String::new();
-        // Blanks are written before the next cell, so that a line has none at its end.
+        // Blanks are written before the next cell, so that a line has no trailing blanks.
         let mut blanks = 0;
         for ((header, width), cell) in self.header.iter().zip(widths).zip(cells) {
             let cell = shorten(&shown(cell.as_ref()), *width);
@@ -164,7 +164,7 @@ mod tests {
         let mut table = Table::new(&["NAME", "STATUS", "MESSAGE"]);
         table.print(&mut out, true, &[&["web", &long, &long], &["db", "Running", "fine"]]).unwrap();
         let lengths: Vec<usize> = String::from_utf8(out).unwrap().lines().map(|line| line.chars().count()).collect();
-        // Nothing is lost in the last column.
+        // The last column is complete.
         assert_eq!(lengths, [7 + WIDEST + 3 + 7, 7 + WIDEST + 3 + 1_000_000, 7 + WIDEST + 3 + 4]);
     }
 }

@@ -105,7 +105,7 @@ fn the_machine_is_checked_without_files_and_other_formats_are_only_for_it() {
     assert!(parse("wherry check -o json").is_err());
 }
 
-/// 300 pods of 2 kB each.
+/// A node with 300 pods of 2 kB each.
 struct Node;
 
 impl Node {
@@ -171,7 +171,7 @@ impl Content for Node {
     }
 }
 
-/// A server in a thread, until it is dropped.
+/// A server that runs in a thread until this is dropped.
 struct Running {
     dir: tempfile::TempDir,
     stop: Arc<AtomicBool>,

@@ -18,7 +18,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// Time between the two samples: the shortest time that gives a meaningful CPU usage.
+/// Time between the two samples. A shorter time would not give a meaningful CPU usage.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -35,7 +35,7 @@ pub struct TopQuery {
     pub target: Option<PodTarget>,
     pub namespace: Option<String>,
     pub selector: Option<Selector>,
-    /// Also a line for each container.
+    /// Whether to print a line for each container too.
     pub containers: bool,
     pub sort: SortBy,
     pub json: bool,
@@ -43,7 +43,7 @@ pub struct TopQuery {
     pub watch: Option<Duration>,
 }
 
-/// The usage of a container, or of a whole pod. None: not known (yet).
+/// The usage of a container or of a whole pod. None: the value is not known yet, or not at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Used {
     /// In billionths of a CPU.
@@ -65,7 +65,7 @@ struct Row {
 pub fn run(out: &mut dyn Write, socket: &Path, query: &TopQuery) -> Result<u8, Failure> {
     let sample = || -> Result<Usage, Failure> {
         let value = client::get_json(socket, "/usage")?;
-        serde_json::from_value(value).map_err(|e| Failure::message(format!("/usage: invalid answer: {e}")))
+        serde_json::from_value(value).map_err(|e| Failure::message(format!("/usage: invalid response: {e}")))
     };
     let screen = Screen::stdout();
     let mut before = sample()?;
@@ -94,7 +94,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &TopQuery) -> Result<u8, F
     }
 }
 
-/// The requested pods, sorted.
+/// Returns the rows of the requested pods, sorted.
 fn rows(before: &Usage, now: &Usage, query: &TopQuery) -> Vec<Row> {
     let all = before.pods.iter().flat_map(|p| &p.containers);
     let earlier: BTreeMap<&str, &ContainerUsage> = all.map(|c| (c.id.as_str(), c)).collect_map();
@@ -124,7 +124,7 @@ fn rows(before: &Usage, now: &Usage, query: &TopQuery) -> Vec<Row> {
     rows
 }
 
-/// Highest values first, unknown values last.
+/// Compares two usages: the highest values come first, unknown values last.
 fn order(by: SortBy, a: &Used, b: &Used) -> std::cmp::Ordering {
     match by {
         SortBy::Cpu => Reverse(a.cpu).cmp(&Reverse(b.cpu)),
@@ -140,7 +140,7 @@ fn used(before: Option<&ContainerUsage>, now: &ContainerUsage) -> Used {
         let spent = now.cpu_nanos?.checked_sub(b.cpu_nanos?)?;
         u64::try_from(u128::from(spent) * 1_000_000_000 / u128::from(took)).ok()
     };
-    // A runtime that samples rarely returns the same values twice. It may report the usage itself.
+    // A runtime that takes samples only rarely returns the same values twice. It may report the CPU usage itself.
     let cpu = before.and_then(between).or(now.cpu_nano_cores);
     Used { cpu, memory: now.memory_bytes, restarts: u64::from(now.restarts) }
 }
@@ -160,7 +160,7 @@ fn sum(all: impl Iterator<Item = Used>) -> Used {
 fn show(out: &mut dyn Write, rows: &[Row], query: &TopQuery, screen: Screen) -> Result<(), Failure> {
     if query.json {
         let value = as_json(rows);
-        // With --watch, one document a line.
+        // With --watch, each document is one line.
         return match query.watch {
             Some(_) => json_line(out, &value).map_err(Failure::from),
             None => document(out, &value, false),
@@ -210,7 +210,7 @@ fn leave_out(cells: &mut Vec<[String; 6]>, query: &TopQuery, screen: Screen) -> 
     left_out
 }
 
-/// CPUs in kubectl's notation, such as `250m`, rounded up to a thousandth.
+/// Formats CPUs in kubectl's notation, such as `250m`, rounded up to a thousandth.
 fn cores(nanos: u64) -> String {
     format!("{}m", nanos.div_ceil(1_000_000))
 }
@@ -257,8 +257,8 @@ mod tests {
         PodUsage { namespace: "default".into(), name: name.into(), uid: format!("uid-{name}"), labels, containers }
     }
 
-    /// Two samples, two seconds apart: `web` used half a CPU second in two containers, `idle` a little, `new` has just
-    /// started.
+    /// Two samples, two seconds apart: `web` has used half a CPU second in two containers, `idle` a little, and `new`
+    /// has just started.
     fn samples() -> (Usage, Usage) {
         let half = 500_000_000;
         let before = vec![
@@ -327,7 +327,7 @@ mod tests {
         let now = container("a", 3 * SECOND, 100, 1, 0);
         let of = |before: ContainerUsage| used(Some(&before), &now).cpu;
         assert_eq!(of(container("a", SECOND, 0, 1, 0)), Some(50));
-        // A counter or a clock that went back, and the same sample twice.
+        // A counter or a clock that went backwards, and twice the same sample.
         assert_eq!(of(container("a", SECOND, 101, 1, 0)), None);
         assert_eq!(of(container("a", 4 * SECOND, 0, 1, 0)), None);
         assert_eq!(of(container("a", i64::MIN, 0, 1, 0)), None);

@@ -1,5 +1,5 @@
 //! The settings that a cluster has for all its nodes: a part of its KubeletConfiguration, which `wherry join` stores
-//! and `clusterDefaults` names. They count only for fields that no file of this machine sets.
+//! and `clusterDefaults` names. They apply only to fields that no file of this machine sets.
 
 use super::assemble::{assemble, check_text, host_name};
 use super::files::{Text, read_file};
@@ -10,8 +10,9 @@ use crate::api::document;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// The fields that are settings of a cluster. The others belong to a machine (paths, ports, cgroups, reservations,
-/// limits of pods and evictions): the pods that run here were admitted under the machine's own settings.
+/// The fields that are settings of a cluster. All other fields belong to the machine (paths, ports, cgroups,
+/// reservations, limits of pods and evictions): the pods that run here were admitted under the machine's own
+/// settings.
 const FIELDS: [&str; 12] = [
     "allowedUnsafeSysctls",
     "clusterDNS",
@@ -24,11 +25,11 @@ const FIELDS: [&str; 12] = [
     "imageMinimumGCAge",
     "maxParallelImagePulls",
     "serializeImagePulls",
-    // With kubeadm, an administrator sets it there for all nodes.
+    // With kubeadm, an administrator sets this field there for all nodes.
     "serverTLSBootstrap",
 ];
 
-/// The part of a KubeletConfiguration that counts here.
+/// The part of a KubeletConfiguration that applies here.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ClusterSettings {
     /// A KubeletConfiguration; None if it would be empty.
@@ -46,7 +47,7 @@ pub struct ClusterSettings {
 pub fn settings(text: &str) -> Result<ClusterSettings, String> {
     let document = document::value(text.as_bytes())?;
     if document["kind"] != kubelet::KIND {
-        return Err(format!("it is no {}", kubelet::KIND));
+        return Err(format!("it is not a {}", kubelet::KIND));
     }
     let mut kept = Map::new();
     let (mut left_out, mut wrong) = (Vec::new(), Vec::new());
@@ -71,7 +72,7 @@ pub fn settings(text: &str) -> Result<ClusterSettings, String> {
     Ok(ClusterSettings { text, left_out, wrong })
 }
 
-/// JSON, which is YAML.
+/// Writes a KubeletConfiguration as JSON, which is also YAML.
 fn written(fields: Map<String, Value>) -> String {
     let mut document = json!({ "apiVersion": kubelet::API_VERSION, "kind": kubelet::KIND });
     for (field, value) in fields {
@@ -80,7 +81,7 @@ fn written(fields: Map<String, Value>) -> String {
     format!("{document:#}\n")
 }
 
-/// kubeadm writes many fields without a value.
+/// Reports whether a value is the same as an unset field. kubeadm writes many such fields.
 fn is_unset(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -92,8 +93,8 @@ fn is_unset(value: &Value) -> bool {
     }
 }
 
-/// Adds the file that `clusterDefaults` names before all others. If it cannot be used, it is a warning: it comes from
-/// elsewhere, and must not stop this machine.
+/// Adds the file that `clusterDefaults` names before all other files. A file that cannot be used only causes a
+/// warning: it comes from the cluster, and must not keep the agent from starting.
 pub(super) fn add_defaults(texts: &mut Vec<Text>, flags: &Flags, problems: &mut Problems) {
     let errors = |texts: &[Text]| {
         let mut problems = Problems::default();
@@ -103,7 +104,7 @@ pub(super) fn add_defaults(texts: &mut Vec<Text>, flags: &Flags, problems: &mut 
     let (Some(path), places, before) = errors(texts) else { return };
     let place = places.get("clusterDefaults").cloned().unwrap_or_else(Place::flag);
     let mut ignored = |why: String| {
-        let why = format!("{}: {why}; the settings of the cluster do not count", path.display());
+        let why = format!("{}: {why}; the settings of the cluster are ignored", path.display());
         problems.warning(&place, "clusterDefaults", why);
     };
     match read_file(&path) {
@@ -125,7 +126,7 @@ mod tests {
     use crate::config::load;
     use std::fs;
 
-    /// As kubeadm stores it.
+    /// A KubeletConfiguration as kubeadm stores it.
     const KUBEADM: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
         authentication: {anonymous: {enabled: false}, webhook: {cacheTTL: 0s, enabled: true}}\ncgroupDriver: systemd\n\
         clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\ncpuManagerReconcilePeriod: 0s\n\
@@ -186,12 +187,12 @@ mod tests {
         assert_eq!(loaded.config.cluster_domain, "local.example");
         assert_eq!(loaded.config.cluster_dns, ["10.96.0.10".parse::<std::net::IpAddr>().unwrap()]);
         assert_eq!(loaded.files[0], path("kubelet.yaml"));
-        // A file that cannot be used does not count, even if only its combination with the machine's settings is wrong.
+        // A file that cannot be used is ignored, even if only its combination with the machine's settings is invalid.
         for more in ["imageGCHighThresholdPercent: 70\n", "unknown: 1\n", "[\n"] {
             let loaded = set(more);
             assert!(loaded.is_ok() && loaded.config.cluster_dns.is_empty(), "{more}");
             let warning = loaded.problems.warnings[0].to_string();
-            assert!(warning.contains("the settings of the cluster do not count"), "{warning}");
+            assert!(warning.contains("the settings of the cluster are ignored"), "{warning}");
         }
         fs::remove_file(path("kubelet.yaml")).unwrap();
         let loaded = load(&flags);

@@ -1,5 +1,5 @@
-//! `kind: CredentialProviderConfig` (kubelet.config.k8s.io): the credential providers for image pulls, in a file of
-//! their own.
+//! `kind: CredentialProviderConfig` (kubelet.config.k8s.io): the credential providers for image pulls, in a separate
+//! file.
 
 use super::files::read_file;
 use super::settings::Config;
@@ -16,7 +16,7 @@ const VERSIONS: [&str; 3] =
 const CONFIG: &str = "imageCredentialProviderConfig";
 const BIN_DIR: &str = "imageCredentialProviderBinDir";
 
-/// Reads the file that the configuration names.
+/// Reads the file of credential providers that the configuration names.
 pub(super) fn read(config: &mut Config, place: impl Fn(&str) -> Place, problems: &mut Problems) {
     let (file, directory) = match (&config.image_credential_provider_config, &config.image_credential_provider_bin_dir)
     {
@@ -40,7 +40,8 @@ pub(super) fn read(config: &mut Config, place: impl Fn(&str) -> Place, problems:
     config.credential_providers = providers;
 }
 
-/// A missing program is not an error: only images of this provider are affected.
+/// Warns if the program of a provider is missing. This is not an error, because only images of this provider are
+/// affected.
 fn check_program(directory: &Path, provider: &Provider, place: &Place, problems: &mut Problems) {
     let path = directory.join(&provider.name);
     if !path.is_file() {
@@ -49,7 +50,8 @@ fn check_program(directory: &Path, provider: &Provider, place: &Place, problems:
     }
 }
 
-/// No error shows an argument or a value of an environment variable.
+/// Parses the file. No error message contains an argument or the value of an environment variable, because these may
+/// be secrets.
 fn parse(text: &str, place: &Place, problems: &mut Problems) -> Vec<Provider> {
     let documents = match yaml::read(text) {
         Ok(documents) => documents,
@@ -103,7 +105,7 @@ impl ProviderReader<'_> {
         self.problems.error(&self.place.line(node.line), at, message);
     }
 
-    /// Checks that the node is a map with these keys only.
+    /// Checks that the node is a map that contains only these keys.
     fn map<'n>(&mut self, node: &'n Node, at: &str, known: &[&str]) -> &'n Value {
         match &node.value {
             Value::Map(entries) => {
@@ -121,7 +123,7 @@ impl ProviderReader<'_> {
         &node.value
     }
 
-    /// The text of a field; empty if it is missing.
+    /// Returns the text of a field, or an empty text if it is missing.
     fn text(&mut self, map: &Value, name: &str, at: &str) -> String {
         match map.get(name) {
             None => String::new(),
@@ -134,7 +136,7 @@ impl ProviderReader<'_> {
         }
     }
 
-    /// The items of a list of strings; empty if it is missing.
+    /// Returns the items of a list of strings, or an empty list if it is missing.
     fn texts(&mut self, map: &Value, name: &str, at: &str) -> Vec<String> {
         let Some(node) = map.get(name).filter(|node| node.value != Value::Null) else { return Vec::new() };
         let Value::List(items) = &node.value else {
@@ -192,7 +194,7 @@ impl ProviderReader<'_> {
     fn environment(&mut self, map: &Value, at: &str) -> Vec<(String, String)> {
         let Some(node) = map.get("env").filter(|node| node.value != Value::Null) else { return Vec::new() };
         let Value::List(items) = &node.value else {
-            self.error(node, &join(at, "env"), "must be a list of name and value");
+            self.error(node, &join(at, "env"), "must be a list of entries with name and value");
             return Vec::new();
         };
         let mut variables = Vec::new();

@@ -1,5 +1,5 @@
-//! The fields of the KubeletConfiguration that are honoured, with their values in force, for `/configz`. Fields that
-//! have no effect are absent. There are no secrets among them.
+//! The honoured fields of the KubeletConfiguration, with their effective values, for `/configz`. Fields without an
+//! effect are absent. None of the values is a secret.
 
 use super::duration::format;
 use super::{Config, kubelet};
@@ -13,7 +13,7 @@ impl Config {
         self.shutdown_configured.by_priority.iter().map(group).collect()
     }
 
-    /// A KubeletConfiguration.
+    /// Returns a KubeletConfiguration with the effective values.
     pub fn effective(&self) -> Value {
         let (first, second) = (self.fields_a_to_f(), self.fields_from_h());
         let maps = self.eviction.shown().map(|(name, map)| (name.to_owned(), json!(map)));
@@ -99,7 +99,7 @@ fn group((priority, seconds): &(i32, u64)) -> Value {
     json!({ "priority": priority, "shutdownGracePeriodSeconds": seconds })
 }
 
-/// CPU in milli-CPU, the rest in whole units.
+/// Formats reservations: CPU in milli-CPUs, everything else in whole units.
 fn reserved(amounts: &BTreeMap<String, u64>) -> BTreeMap<&str, String> {
     let text = |name: &str, amount: u64| match name {
         "cpu" => format!("{amount}m"),
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// The paths of the honoured fields.
+    /// Collects the paths of the honoured fields.
     fn honoured(fields: &[Field], prefix: &str, out: &mut BTreeSet<String>) {
         for field in fields {
             let path = format!("{prefix}{}", field.name);
@@ -172,7 +172,7 @@ mod tests {
         config
     }
 
-    /// The shown configuration can be used as a configuration: it has the same effect.
+    /// The shown configuration can itself be used as a configuration, and has the same effect.
     #[test]
     fn the_shown_configuration_has_the_same_effect() {
         let document = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";

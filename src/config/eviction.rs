@@ -1,4 +1,5 @@
-//! The settings of node-pressure eviction (E1, E2): maps from the name of a signal to a threshold, merged key by key.
+//! The settings of node-pressure eviction (E1, E2): maps from the name of a signal to a threshold. They are merged
+//! key by key.
 
 use crate::api::duration;
 use crate::api::eviction::{EvictionPolicy, Limit, Signal, Threshold, ThresholdKind};
@@ -23,8 +24,8 @@ const DEFAULTS: [(Signal, &str); 5] = [
     (Signal::ImagefsInodesFree, "5%"),
 ];
 
-/// Further signals of a kubelet. They have no effect here: cgroups limit the memory of all pods together, and a
-/// separate file system of the containers is not measured.
+/// Other signals of a kubelet. They have no effect in Wherry: cgroups limit the memory of all pods together, and a
+/// separate file system for containers is not measured.
 const OTHER_SIGNALS: [&str; 3] = ["allocatableMemory.available", "containerfs.available", "containerfs.inodesFree"];
 
 /// Valid settings by the name of the signal.
@@ -32,7 +33,7 @@ const OTHER_SIGNALS: [&str; 3] = ["allocatableMemory.available", "containerfs.av
 pub struct EvictionSettings {
     /// None: the defaults.
     hard: Option<BTreeMap<String, String>>,
-    /// Hard thresholds that are missing have their defaults.
+    /// Whether missing hard thresholds have their defaults.
     pub merge_defaults: bool,
     soft: BTreeMap<String, String>,
     soft_grace: BTreeMap<String, Duration>,
@@ -43,7 +44,7 @@ pub struct EvictionSettings {
 }
 
 impl EvictionSettings {
-    /// The hard threshold of a signal.
+    /// Returns the hard threshold of a signal.
     pub fn hard(&self, signal: Signal) -> Option<Limit> {
         let default = || DEFAULTS.iter().find(|(of, _)| *of == signal).map(|(_, value)| *value);
         let value = match &self.hard {
@@ -55,7 +56,7 @@ impl EvictionSettings {
         value.and_then(parsed)
     }
 
-    /// The fields with maps: the values in force, by the name of the signal.
+    /// Returns the fields that are maps, with the effective values by the name of the signal.
     pub fn shown(&self) -> [(&'static str, BTreeMap<String, String>); 4] {
         let default = |signal: Signal| DEFAULTS.iter().find(|(of, _)| *of == signal).map(|(_, value)| *value);
         let mut hard = self.hard.clone().unwrap_or_default();
@@ -93,7 +94,7 @@ fn parsed(text: &str) -> Option<Limit> {
     Limit::parse(text).ok().flatten()
 }
 
-/// Calls `take` for each signal with its text.
+/// Calls `take` with the name and the text of each signal.
 fn signals(map: &Node, wrong: Wrong, mut take: impl FnMut(&str, &str) -> Result<(), String>) {
     each(map, wrong, |name, value: &Value| {
         let mut all: Vec<&str> = Signal::ALL.into_iter().map(Signal::name).chain(OTHER_SIGNALS).collect();
@@ -140,20 +141,20 @@ pub fn minimum_reclaim(c: &mut EvictionSettings, map: &Node, wrong: Wrong) {
     });
 }
 
-/// `evictionMaxPodGracePeriod`, in seconds.
+/// Sets `evictionMaxPodGracePeriod`, in seconds.
 pub fn max_grace(c: &mut EvictionSettings, v: &FieldValue) -> Result<(), String> {
     let seconds = u64::try_from(v.int()).map_err(|_| format!("{} is negative; it must be 0 or more", v.int()))?;
     c.max_grace = Duration::from_secs(seconds);
     Ok(())
 }
 
-/// `evictionPressureTransitionPeriod`: 0 selects the default.
+/// Sets `evictionPressureTransitionPeriod`. 0 selects the default.
 pub fn transition(c: &mut EvictionSettings, v: &FieldValue) -> Result<(), String> {
     c.transition = Some(v.duration()).filter(|period| !period.is_zero());
     Ok(())
 }
 
-/// Called after all files have been read.
+/// Checks the settings after all files have been read.
 pub fn check(settings: &EvictionSettings, places: &BTreeMap<String, Place>, problems: &mut Problems) {
     let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
     for signal in settings.soft.keys().filter(|signal| !settings.soft_grace.contains_key(*signal)) {

@@ -1,9 +1,10 @@
-//! The value of a field, as the function that sets the field gets it.
+//! The value of a field, as it is passed to the function that sets the field.
 
 use crate::config::yaml::{Node, Value};
 use std::time::Duration;
 
-/// Reports an error: the line, the part of the value as a suffix of the field path (`[2].priority`), and the message.
+/// Reports an error. The arguments are the line, the part of the value as a suffix of the field path
+/// (`[2].priority`), and the message.
 pub type Wrong<'a> = &'a mut dyn FnMut(u64, &str, String);
 
 /// A value whose type the table has checked.
@@ -19,7 +20,8 @@ pub enum FieldValue<'a> {
 }
 
 impl FieldValue<'_> {
-    /// The accessors rely on the check by the table. The fallback values are never used.
+    /// Returns the value. The accessors rely on the table, which has checked the type, so the fallback values are
+    /// never used.
     pub fn bool(&self) -> bool {
         matches!(self, FieldValue::Bool(true))
     }

@@ -8,7 +8,7 @@ use crate::foreign::{self, Links, Refused};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Path and text of a file.
+/// The path and the text of a file.
 pub(super) struct Text {
     pub path: PathBuf,
     pub text: String,

@@ -8,14 +8,14 @@ pub const DEFAULT_DIR: &str = "/etc/wherry/config.d";
 pub const DEFAULT_SOCKET: &str = "/run/wherry/wherry.sock";
 
 /// Command line flags that override the configuration.
-// They are kept so that the configuration can be read again (SIGHUP). A file or a directory named by `config` and
-// `config_dir` must exist; the default ones are optional.
+// The flags are stored so that the configuration can be read again (SIGHUP). A file or directory named by `config` or
+// `config_dir` must exist; the defaults are optional.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub struct Flags {
     /// Configuration file [default: /etc/wherry/config.yaml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Directory of drop-ins for the configuration [default: /etc/wherry/config.d, if it exists]
+    /// Directory of configuration drop-ins [default: /etc/wherry/config.d, if it exists]
     #[arg(long, value_name = "DIR")]
     pub config_dir: Option<PathBuf>,
     /// Directory of manifests [default: /etc/wherry/manifests]

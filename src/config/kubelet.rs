@@ -1,4 +1,5 @@
-//! `kind: KubeletConfiguration` (kubelet.config.k8s.io/v1beta1): all fields of 1.33, and how wherry handles them.
+//! `kind: KubeletConfiguration` (kubelet.config.k8s.io/v1beta1): all fields of Kubernetes 1.33, and how Wherry
+//! handles them.
 //!
 //! Zero values follow the kubelet: in a field that is not a pointer in Go, `0s` and `""` select the default.
 
@@ -24,7 +25,7 @@ const fn none(name: &'static str, kind: FieldType) -> Field {
     Field { name, kind, what: Use::NoEffect }
 }
 
-/// A field that is a pointer in Go: its zero value differs from an unset field.
+/// Returns a field without an effect that is a pointer in Go: its zero value differs from an unset field.
 const fn none_pointer(name: &'static str, kind: FieldType) -> Field {
     Field { name, kind, what: Use::NoEffectPointer }
 }
@@ -33,7 +34,7 @@ const fn inner(name: &'static str, fields: &'static [Field]) -> Field {
     Field { name, kind: FieldType::Object(fields), what: Use::Inner }
 }
 
-/// In alphabetical order.
+/// All fields, in alphabetical order.
 pub static FIELDS: &[Field] = &[
     set("address", FieldType::Text, |c, v| or_default(v, ip, |d| d.address).map(|a| c.address = a)),
     set("allowedUnsafeSysctls", TEXTS, allowed_unsafe_sysctls),
@@ -361,7 +362,7 @@ pub static FIELDS: &[Field] = &[
     none("volumeStatsAggPeriod", FieldType::Duration),
 ];
 
-/// The empty string selects the default. Other values are parsed with `read`.
+/// Parses a text with `read`. The empty string selects the default.
 fn or_default<T>(v: &FieldValue, read: fn(&str) -> Result<T, String>, default: fn(&Config) -> T) -> Result<T, String> {
     match v.text() {
         "" => Ok(default(&Config::default())),
@@ -369,7 +370,8 @@ fn or_default<T>(v: &FieldValue, read: fn(&str) -> Result<T, String>, default: f
     }
 }
 
-/// Zero selects the default. A value below `least` is an error, because it would keep the machine awake.
+/// Returns an interval or a timeout. Zero selects the default. A value below `least` is an error, because it would
+/// keep the machine awake.
 fn frequency(v: &FieldValue, least: Duration, default: fn(&Config) -> Duration) -> Result<Duration, String> {
     match v.duration() {
         Duration::ZERO => Ok(default(&Config::default())),
@@ -405,7 +407,8 @@ fn at_least(v: &FieldValue, least: i64) -> Result<usize, String> {
     }
 }
 
-/// `containerLogMaxSize` in bytes. As in a kubelet, a negative value means no rotation, and "" the default.
+/// Parses `containerLogMaxSize`, in bytes. As in a kubelet, a negative value turns rotation off, and "" selects the
+/// default.
 fn log_size(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(Config::default().log_rotation.max_size);
@@ -432,7 +435,8 @@ fn cgroup_root(c: &mut Config, v: &FieldValue) -> Result<(), String> {
     Ok(())
 }
 
-/// Accepts sysctl names, with `.` or `/` between their parts, and patterns: a prefix with a trailing `*`.
+/// Sets the allowed sysctls: names, with `.` or `/` between their parts, and patterns, which are prefixes with a
+/// trailing `*`.
 fn allowed_unsafe_sysctls(c: &mut Config, v: &FieldValue) -> Result<(), String> {
     let list = v.texts();
     for pattern in &list {

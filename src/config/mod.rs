@@ -1,12 +1,12 @@
-//! The configuration. It consists of the kubelet's `KubeletConfiguration` in a file and drop-ins, our own second
-//! document for settings that it lacks, and command line flags, which override both. `credential_providers` reads one
-//! more file.
+//! The configuration. It consists of the kubelet's `KubeletConfiguration` in a file and drop-ins, a second document
+//! of Wherry's own for settings that a KubeletConfiguration lacks, and command line flags, which override both.
+//! `credential_providers` reads one more file.
 //!
 //! Documents are applied in order, field by field. A later file overrides only the fields that it sets; a list is
-//! replaced as a whole. All files are read to the end, so that every error is reported at once, with file and line. The
-//! settings of a cluster (`cluster`) come first, so that they count only where no other file sets the field. `table`
-//! reads a document by a table of fields; `kubelet` and `wherry` contain the two tables. `assemble` makes one
-//! configuration (`settings`) of all documents and the `flags`. `effective` shows the result.
+//! replaced as a whole. All files are read to the end, so that every error is reported at once, with file and line.
+//! The settings of a cluster (`cluster`) come first, so that they apply only where no other file sets the field.
+//! `table` reads a document according to a table of fields; `kubelet` and `wherry` contain the two tables. `assemble`
+//! combines all documents and the `flags` into one configuration (`settings`). `effective` shows the result.
 
 mod assemble;
 pub mod cluster;
@@ -41,7 +41,7 @@ use assemble::{assemble, host_name};
 use problem::{Place, Problems};
 use std::path::PathBuf;
 
-/// A configuration and its problems. It must not be used if there is an error.
+/// A configuration and its problems. The configuration must not be used if there is an error.
 #[derive(Debug)]
 pub struct Loaded {
     pub config: Config,
@@ -67,7 +67,7 @@ pub fn load(flags: &Flags) -> Loaded {
     Loaded { config, problems, files: texts.into_iter().map(|t| t.path).collect() }
 }
 
-/// True if the text is a configuration and not a manifest. False if it is not valid YAML.
+/// Reports whether the text is a configuration and not a manifest. Returns false if it is not valid YAML.
 pub fn is_configuration(text: &[u8]) -> bool {
     let Some(documents) = std::str::from_utf8(text).ok().and_then(|text| yaml::read(text).ok()) else { return false };
     documents.iter().any(|document| {

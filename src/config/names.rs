@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The path in `unix:///path` or `/path`.
+/// Returns the path in `unix:///path` or `/path`.
 pub(crate) fn unix_endpoint(endpoint: &str) -> Result<PathBuf, String> {
     let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
     if !path.starts_with('/') {
@@ -29,8 +29,8 @@ pub(crate) fn check_node_name(name: &str) -> Result<(), String> {
     ))
 }
 
-/// An RFC 1123 subdomain as defined by Kubernetes: labels of lower case letters, digits and inner dashes, joined by
-/// dots.
+/// Reports whether this is an RFC 1123 subdomain as defined by Kubernetes: labels of lower case letters, digits and
+/// inner dashes, joined by dots.
 pub(crate) fn is_dns_subdomain(name: &str) -> bool {
     let label = |l: &str| {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';

@@ -1,4 +1,4 @@
-//! The settings of the server of a cluster's node (`port` and the fields around it).
+//! The settings of the node's server in a cluster (`port` and related fields).
 
 use super::field_value::FieldValue;
 use super::problem::{Place, Problems, absolute};
@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct NodeServer {
     /// 0: off.
     pub port: u16,
-    /// `tlsCertFile`, `tlsPrivateKeyFile`: the serving certificate and its key.
+    /// The files of the serving certificate (`tlsCertFile`) and its key (`tlsPrivateKeyFile`).
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
     /// `serverTLSBootstrap`
@@ -36,11 +36,11 @@ pub struct NodeServer {
 /// The source of the serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateSource {
-    /// The administrator replaces these files.
+    /// Files that the administrator provides and replaces.
     Files { certificate: PathBuf, key: PathBuf },
-    /// The cluster issues it.
+    /// The cluster issues the certificate.
     Cluster,
-    /// Wherry issues it itself.
+    /// Wherry issues the certificate itself.
     Own,
 }
 
@@ -82,7 +82,7 @@ impl NodeServer {
         }
     }
 
-    /// The fields with more than one part, for `/configz`.
+    /// Returns the fields as they appear in `/configz`.
     pub fn shown(&self) -> Map<String, Value> {
         let path = |path: &Option<PathBuf>| path.as_ref().map_or(String::new(), |path| path.display().to_string());
         let format = duration::format;
@@ -112,7 +112,7 @@ impl NodeServer {
     }
 }
 
-/// A path; "" is none.
+/// Parses a path. "" means that there is none.
 pub(super) fn file(v: &FieldValue) -> Result<Option<PathBuf>, String> {
     match v.text() {
         "" => Ok(None),
@@ -120,7 +120,7 @@ pub(super) fn file(v: &FieldValue) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// As in a kubelet, zero selects the default.
+/// Returns a cache lifetime. As in a kubelet, zero selects the default.
 pub(super) fn ttl(v: &FieldValue, default: fn(&NodeServer) -> Duration) -> Duration {
     match v.duration() {
         Duration::ZERO => default(&NodeServer::default()),
@@ -128,7 +128,7 @@ pub(super) fn ttl(v: &FieldValue, default: fn(&NodeServer) -> Duration) -> Durat
     }
 }
 
-/// The fields that depend on each other.
+/// Checks the fields that depend on each other.
 pub(super) fn check(server: &NodeServer, places: &BTreeMap<String, Place>, problems: &mut Problems) {
     let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
     match (&server.certificate, &server.key) {
@@ -147,7 +147,7 @@ pub(super) fn check(server: &NodeServer, places: &BTreeMap<String, Place>, probl
     }
     if server.anonymous && server.always_allow {
         let field = "authentication.anonymous.enabled";
-        let message = "with authorization.mode AlwaysAllow, everybody who reaches the port could run commands in the \
+        let message = "with authorization.mode AlwaysAllow, anyone who can reach the port could run commands in the \
                        pods; set it to false, or the mode to Webhook";
         problems.error(&place(field), field, message);
     }

@@ -1,7 +1,7 @@
 //! The configured size of the node (A2): number of pods, reservations, labels and extended resources.
 //!
 //! Maps are merged key by key, like objects. `api::node_facts::facts` later checks the reservations against the
-//! machine; the places are kept here for its messages.
+//! machine's capacity; this module remembers where the settings are, for the error messages.
 
 use crate::api::node_facts;
 use crate::api::quantity::Quantity;
@@ -18,7 +18,7 @@ const KUBE: &str = "kubeReserved";
 const ENFORCE: &str = "enforceNodeAllocatable";
 const PID: &str = "pid";
 
-/// The configured values and their places.
+/// The configured values, and where they are set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notification {
     pub max_pods: u64,
@@ -51,12 +51,12 @@ impl Default for Notification {
 }
 
 impl Notification {
-    /// True if the total of all pods is limited to the allocatable resources.
+    /// Reports whether all pods together are limited to the allocatable resources.
     pub fn enforces_pods(&self) -> bool {
         self.enforce.iter().any(|what| what == "pods")
     }
 
-    /// The total number of reserved process ids.
+    /// Returns the total number of reserved process ids.
     pub fn reserved_pids(&self) -> u64 {
         let of = |list: &BTreeMap<String, u64>| list.get(PID).copied().unwrap_or(0);
         of(&self.system_reserved).saturating_add(of(&self.kube_reserved))
@@ -71,14 +71,14 @@ impl Notification {
     }
 }
 
-/// Reserved resources, without process ids.
+/// Returns the reserved resources, without process ids.
 pub(super) fn resources(reserved: &BTreeMap<String, u64>) -> Resources {
     let mut all = Resources::default();
     reserved.iter().filter(|(name, _)| *name != PID).for_each(|(name, amount)| all.set(name, *amount));
     all
 }
 
-/// `maxPods`: 0 selects the default.
+/// Sets `maxPods`. 0 selects the default.
 pub fn max_pods(c: &mut Notification, v: &FieldValue) -> Result<(), String> {
     c.max_pods = match not_negative(v)? {
         0 => Notification::default().max_pods,
@@ -104,7 +104,7 @@ pub fn enforce(c: &mut Notification, v: &FieldValue) -> Result<(), String> {
     const KNOWN: [&str; 4] = ["kube-reserved", "none", "pods", "system-reserved"];
     let list = v.texts();
     if let Some(other) = list.iter().find(|what| !KNOWN.contains(&what.as_str())) {
-        return Err(format!("{other:?} is none of {}", KNOWN.join(", ")));
+        return Err(format!("{other:?} is not one of {}", KNOWN.join(", ")));
     }
     if list.len() > 1 && list.iter().any(|what| what == "none") {
         return Err("may not contain additional enforcements when \"none\" is specified".to_owned());
@@ -170,7 +170,7 @@ pub fn extended(c: &mut Notification, map: &Node, wrong: Wrong) {
     });
 }
 
-/// Called after all files have been read: warns about values that have no effect, and records where the settings are.
+/// Warns about values that have no effect, and records where the settings are. Called after all files have been read.
 pub fn decide(settings: &mut Notification, places: &BTreeMap<String, Place>, problems: &mut Problems) {
     for field in [SYSTEM, KUBE, eviction::HARD] {
         settings.places.extend(places.get(field).map(|place| (field, place.clone())));

@@ -25,7 +25,7 @@ impl Place {
     }
 }
 
-/// `file:line`
+/// Writes `file:line`.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.file, self.line) {
@@ -57,7 +57,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems found so far. Reading continues after an error, so that all are reported at once.
+/// All problems found so far. Reading continues after an error, so that all problems are reported at once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Problems {
     pub errors: Vec<Problem>,
@@ -74,7 +74,7 @@ impl Problems {
     }
 }
 
-/// Parses an absolute path. A relative one is an error, because it would depend on the working directory of the
+/// Parses an absolute path. A relative path is an error, because it would depend on the working directory of the
 /// service.
 pub fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);

@@ -1,12 +1,13 @@
-//! What the node gets when it registers with the API server: `registerWithTaints` and `providerID`. They have no effect
-//! on a node that exists already, as in a kubelet.
+//! What the node gets when it registers with the API server: `registerWithTaints` and `providerID`. As in a kubelet,
+//! they have no effect on a node that already exists.
 
 use crate::api::cluster::node::Taint;
 use crate::config::field_value::Wrong;
 use crate::config::yaml::{Node, Value};
 
-/// *(ours)* Pods of the cluster may use fields that Wherry does not support, and would fail here. They come to the node
-/// only if they tolerate this taint, or if the configuration has `registerWithTaints`, which may be empty.
+/// The key of the default taint. *(ours)* Pods of the cluster may use fields that Wherry does not support, and would
+/// fail on this node. They are scheduled to the node only if they tolerate this taint, or if the configuration sets
+/// `registerWithTaints`, which may be empty.
 pub const DEFAULT: &str = "wherry.io/limited";
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,7 +25,7 @@ impl Registration {
     }
 }
 
-/// `registerWithTaints`: a list of objects. The table has checked the types.
+/// Sets `registerWithTaints`, a list of objects. The table has checked the types.
 pub fn taints(c: &mut Registration, list: &Node, wrong: Wrong) {
     let Value::List(entries) = &list.value else { return };
     let mut taints: Vec<Taint> = Vec::new();

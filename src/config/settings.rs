@@ -16,13 +16,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The effective configuration from defaults, files and flags. All paths are absolute.
+/// The effective configuration, which results from defaults, files and flags. All paths are absolute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub flags: Flags,
     /// staticPodPath
     pub manifests: PathBuf,
-    /// How often all manifests are read again while inotify is not available (D2).
+    /// The interval at which all manifests are read again while inotify is not available (D2).
     pub file_check_frequency: Duration,
     /// The period after which a healthy pod is synced again (W9).
     pub sync_frequency: Duration,
@@ -60,21 +60,21 @@ pub struct Config {
     pub cluster_domain: String,
     /// None: pods get no resolver configuration from the host.
     pub resolv_conf: Option<PathBuf>,
-    /// Use RuntimeDefault for containers without a seccomp profile.
+    /// Whether containers without a seccomp profile use RuntimeDefault.
     pub seccomp_default: bool,
     /// Whether CPU limits are enforced.
     pub cpu_cfs_quota: bool,
     pub cpu_cfs_quota_period: Duration,
-    /// `LimitedSwap`: containers of burstable pods may swap (cgroup v2).
+    /// `LimitedSwap`: whether containers of burstable pods may swap (cgroup v2).
     pub limited_swap: bool,
     /// The maximum back-off of a crashing container (W10).
     pub max_container_restart_period: Duration,
-    /// The configured value. Use `parallel_image_pulls`.
+    /// The configured value. Use `parallel_image_pulls()`, which returns the effective one.
     pub serialize_image_pulls: Option<bool>,
     pub max_parallel_image_pulls: Option<u32>,
-    /// None: `adapters::credentials` has the default paths.
+    /// None: the default paths in `adapters::credentials`.
     pub docker_config: Option<PathBuf>,
-    /// The socket on which device plugins register; None: there is none.
+    /// The socket on which device plugins register. None: device plugins are turned off.
     pub device_plugin_socket: Option<PathBuf>,
     pub image_credential_provider_config: Option<PathBuf>,
     pub image_credential_provider_bin_dir: Option<PathBuf>,
@@ -82,7 +82,7 @@ pub struct Config {
     pub credential_providers: Vec<Provider>,
     /// Maximum number of sandboxes created at the same time.
     pub max_parallel_sandbox_starts: u32,
-    /// `openSecrets: Refuse`: a Secret in a file that every user can read is an error.
+    /// `openSecrets: Refuse`: whether a Secret in a file that every user can read is an error.
     pub refuse_open_secrets: bool,
     /// Maximum number of pods that start a container at the same time.
     pub max_parallel_container_starts: u32,
@@ -92,11 +92,11 @@ pub struct Config {
     pub log_rotation: RotationPolicy,
     /// Node-pressure eviction.
     pub eviction: eviction::EvictionSettings,
-    /// Names, or prefixes with a trailing `*`.
+    /// Names of sysctls, or prefixes with a trailing `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// The configured values. `sizing` returns the effective ones.
     pub node: node_size::Notification,
-    /// The configured values. Use `shutdown`.
+    /// The configured values. Use `shutdown`, which contains the effective ones.
     pub shutdown_configured: shutdown::Notification,
     /// The groups of S1. Empty: graceful shutdown is off.
     pub shutdown: Groups,
@@ -104,17 +104,18 @@ pub struct Config {
     pub logind_conf_dir: PathBuf,
     /// The kubeconfig with which the node is a member of a cluster. None: the node has only the pods of its manifests.
     pub kubeconfig: Option<PathBuf>,
-    /// The traffic with the API server costs money.
+    /// Whether traffic with the API server costs money.
     pub metered_connection: bool,
-    /// The form of Secrets and tokens of the API server on the disk (C15).
+    /// Whether Secrets and tokens of the API server are sealed on the disk (C15).
     pub seal_secrets: sealing::Policy,
-    /// A KubeletConfiguration of the cluster. It counts only for fields that no other file sets.
+    /// A KubeletConfiguration of the cluster. It applies only to fields that no other file sets.
     pub cluster_defaults: Option<PathBuf>,
-    /// The server for the API server of the cluster. It exists only with a kubeconfig.
+    /// The server that the API server of the cluster connects to. It exists only with a kubeconfig.
     pub node_server: NodeServer,
     /// Settings of the registration with the API server.
     pub registration: Registration,
-    /// The levels of a kubelet: 0 for important messages, 4 for debugging, 6 and more for full message contents.
+    /// The log verbosity, as in a kubelet: 0 for important messages, 4 for debugging, 6 and more for full message
+    /// contents.
     pub verbosity: u32,
 }
 
@@ -180,23 +181,23 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The listen address of the health endpoint, unless it is off.
+    /// Returns the listen address of the health endpoint, or None if it is off.
     pub fn healthz(&self) -> Option<SocketAddr> {
         (self.healthz_port != 0).then(|| SocketAddr::new(self.healthz_address, self.healthz_port))
     }
 
-    /// The listen address of the read-only server, unless it is off.
+    /// Returns the listen address of the read-only server, or None if it is off.
     pub fn read_only(&self) -> Option<SocketAddr> {
         (self.read_only_port != 0).then(|| SocketAddr::new(self.address, self.read_only_port))
     }
 
-    /// The listen address of the API for kubectl, unless it is off.
+    /// Returns the listen address of the API for kubectl, or None if it is off.
     pub fn kubectl(&self) -> Option<SocketAddr> {
         (self.kubectl_port != 0).then(|| SocketAddr::new(self.kubectl_address, self.kubectl_port))
     }
 
-    /// Maximum number of parallel image pulls; None means no limit. As in a kubelet the default is one, unless
-    /// `serializeImagePulls` is false or `maxParallelImagePulls` is set.
+    /// Returns the maximum number of parallel image pulls; None means no limit. As in a kubelet, the default is one,
+    /// unless `serializeImagePulls` is false or `maxParallelImagePulls` is set.
     pub fn parallel_image_pulls(&self) -> Option<u32> {
         match (self.serialize_image_pulls, self.max_parallel_image_pulls) {
             (_, Some(n)) => Some(n),
@@ -205,7 +206,7 @@ impl Config {
         }
     }
 
-    /// The listen address of the node's server. None: the node has no cluster, or the server is off.
+    /// Returns the listen address of the node's server, or None if the node is not in a cluster or the server is off.
     pub fn node_server(&self) -> Option<SocketAddr> {
         let is_on = self.kubeconfig.is_some() && self.node_server.port != 0;
         is_on.then(|| SocketAddr::new(self.address, self.node_server.port))
@@ -215,7 +216,7 @@ impl Config {
         self.eviction.policy()
     }
 
-    /// The settings that determine the size of the node.
+    /// Returns the settings that determine the size of the node.
     pub fn sizing(&self) -> Sizing {
         let settings = &self.node;
         Sizing {

@@ -1,5 +1,5 @@
-//! The configuration of graceful shutdown (S1). It has three fields of KubeletConfiguration, in two forms that exclude
-//! each other.
+//! The configuration of graceful shutdown (S1). It consists of three fields of KubeletConfiguration, in two forms
+//! that exclude each other.
 //!
 //! Errors in a single value are reported when it is read. Errors in a combination of values, which may come from
 //! different files, are reported after all files have been read.
@@ -27,7 +27,7 @@ pub struct Notification {
     pub by_priority: Vec<(i32, u64)>,
 }
 
-/// `shutdownGracePeriod` or `shutdownGracePeriodCriticalPods`.
+/// Parses `shutdownGracePeriod` or `shutdownGracePeriodCriticalPods`.
 pub fn period(v: &FieldValue) -> Result<Duration, String> {
     let d = v.duration();
     if d > LONGEST {
@@ -39,7 +39,7 @@ pub fn period(v: &FieldValue) -> Result<Duration, String> {
     Ok(d)
 }
 
-/// `shutdownGracePeriodByPodPriority`: a list of objects. The table has checked the types.
+/// Sets `shutdownGracePeriodByPodPriority`, a list of objects. The table has checked the types.
 pub fn by_pod_priority(c: &mut Notification, list: &Node, wrong: Wrong) {
     let Value::List(entries) = &list.value else { return };
     let mut groups: Vec<(i32, u64)> = Vec::new();
@@ -58,7 +58,8 @@ pub fn by_pod_priority(c: &mut Notification, list: &Node, wrong: Wrong) {
     c.by_priority = groups;
 }
 
-/// A number in an entry, and its line. If it is missing, the line of the entry.
+/// Returns the line of a number in an entry, and the number. If it is missing, returns the line of the entry and
+/// None.
 fn number_of(entry: &Node, name: &str) -> (u64, Option<i64>) {
     match entry.value.get(name) {
         Some(Node { line, value: Value::Int(n) }) => (*line, Some(*n)),
@@ -92,7 +93,7 @@ pub fn decide(configured: &Notification, places: &BTreeMap<String, Place>, probl
             format!("is the last part of {TOTAL}, which is not set; set {TOTAL} to {least} or more")
         } else {
             let total = format(*total);
-            format!("{least} exceeds {TOTAL} ({total}), of which it is the last part; increase {TOTAL}")
+            format!("{least} exceeds {TOTAL} ({total}), which includes it; increase {TOTAL}")
         };
         problems.error(&place(CRITICAL), CRITICAL, message);
     }

@@ -1,9 +1,9 @@
-//! Reads a document by a table of its fields.
+//! Reads a document according to a table of its fields.
 //!
-//! A table contains every field of a kind, also those that wherry does not implement. This distinguishes a misspelt
-//! field from one without an effect, and detects wrong types in both. A field is *honoured* (a function sets it), has
-//! inner fields, or has no effect. A field without an effect causes a warning, unless its value is empty (`{}`, `0s`,
-//! `""`; kubeadm writes many of these).
+//! A table contains every field of a kind, including those that Wherry does not implement. So a misspelt field can be
+//! told from a field without an effect, and wrong types are detected in all fields. A field is *honoured* (a function
+//! sets it), has inner fields, or has no effect. A field without an effect causes a warning, unless its value is
+//! empty (`{}`, `0s`, `""`; kubeadm writes many of these).
 
 use crate::api::duration;
 use crate::config::field_value::{FieldValue, Wrong};
@@ -30,7 +30,7 @@ pub enum FieldType {
     /// An RFC 3339 time.
     Time,
     List(&'static FieldType),
-    /// A map with free keys.
+    /// A map with arbitrary keys.
     MapOf(&'static FieldType),
     Object(&'static [Field]),
 }
@@ -42,15 +42,16 @@ pub const INT64: FieldType = FieldType::Int(i64::MAX);
 /// How a field is handled.
 #[derive(Debug)]
 pub enum Use {
-    /// This function sets it, and returns an error for an invalid value (for example out of range).
+    /// This function sets the field, and returns an error for an invalid value (for example, out of range).
     Honoured(Set),
-    /// The same for a value with several parts. The function reports an error for each part.
+    /// Like `Honoured`, for a value with several parts. The function reports the errors of each part.
     Parts(SetParts),
-    /// A container of inner fields.
+    /// An object whose inner fields are handled one by one.
     Inner,
     /// Ignored. Its zero value is equal to an unset field.
     NoEffect,
-    /// Ignored. Its zero value differs from an unset field (`failSwapOn: false`): a pointer in the Go type.
+    /// Ignored. Its zero value differs from an unset field, because it is a pointer in the Go type (`failSwapOn:
+    /// false`).
     NoEffectPointer,
 }
 
@@ -64,12 +65,12 @@ pub struct Field {
     pub what: Use,
 }
 
-/// A field that `set` sets.
+/// Returns a field that `set` sets.
 pub const fn set(name: &'static str, kind: FieldType, set: Set) -> Field {
     Field { name, kind, what: Use::Honoured(set) }
 }
 
-/// A field with several parts, which `set` sets.
+/// Returns a field with several parts, which `set` sets.
 pub const fn parts(name: &'static str, kind: FieldType, set: SetParts) -> Field {
     Field { name, kind, what: Use::Parts(set) }
 }
@@ -78,7 +79,7 @@ pub const fn parts(name: &'static str, kind: FieldType, set: SetParts) -> Field 
 pub struct Reader<'a> {
     pub config: &'a mut Config,
     pub problems: &'a mut Problems,
-    /// The place of the last setting of each honoured field, for checks that involve several fields.
+    /// Where each honoured field was last set, for checks that involve several fields.
     pub places: &'a mut BTreeMap<String, Place>,
 }
 
@@ -181,7 +182,7 @@ fn check(kind: &FieldType, node: &Node, place: &Place, path: &str, problems: &mu
             if s.is_empty() || words.contains(&s.as_str()) {
                 return;
             }
-            format!("{s:?} is none of {}", words.join(", "))
+            format!("{s:?} is not one of {}", words.join(", "))
         }
         (FieldType::OneOf(words), _) => wrong(&format!("one of {}", words.join(", "))),
         (FieldType::Duration | FieldType::DurationOrInt, Value::Text(s)) => match duration::parse(s) {
@@ -221,7 +222,7 @@ fn check(kind: &FieldType, node: &Node, place: &Place, path: &str, problems: &mu
     problems.error(place, path, message);
 }
 
-/// True for zero values, which a Go field without a pointer cannot distinguish from an unset field.
+/// Reports whether this is a zero value, which is the same as an unset field if the Go field is not a pointer.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -234,7 +235,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// The candidate closest to `word`, if it is similar enough for a suggestion.
+/// Returns the candidate closest to `word`, if it is similar enough for a suggestion.
 fn closest(word: &str, candidates: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     if word.len() > 64 {
         return None;
@@ -247,7 +248,7 @@ fn closest(word: &str, candidates: impl Iterator<Item = &'static str>) -> Option
         .map(|(_, c)| c)
 }
 
-/// The edit distance (insert, delete, replace) between `a` and `b`.
+/// Returns the edit distance (insert, delete, replace) between `a` and `b`.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

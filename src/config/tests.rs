@@ -387,8 +387,8 @@ fn s1_critical_pods_cannot_have_more_than_all() {
     let (_, problems) = one("shutdownGracePeriodCriticalPods: 30s\nshutdownGracePeriod: 20s\n");
     assert_eq!(
         lines(&problems.errors),
-        ["/c.yaml:3: shutdownGracePeriodCriticalPods: 30s exceeds shutdownGracePeriod (20s), of which it is the last \
-          part; increase shutdownGracePeriod"]
+        ["/c.yaml:3: shutdownGracePeriodCriticalPods: 30s exceeds shutdownGracePeriod (20s), which includes it; \
+          increase shutdownGracePeriod"]
     );
     let (_, problems) = one("shutdownGracePeriodCriticalPods: 30s\n");
     assert_eq!(
@@ -489,7 +489,7 @@ fn a2_the_nodes_size_is_set_and_maps_are_merged_key_by_key() {
     let labels: Vec<_> = s.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     assert_eq!(labels, [("example.com/kind", ""), ("zone", "c")]);
     assert_eq!(s.extended, BTreeMap::from([("example.com/gpu".to_owned(), 2)]));
-    // A signal that is missing is off, unless `mergeDefaultEvictionSettings` is set.
+    // A missing signal is off, unless `mergeDefaultEvictionSettings` is set.
     let off = "evictionHard: {memory.available: 1Gi}\n";
     let (c, _) = one(off);
     assert_eq!(c.sizing().nodefs_available, None);
@@ -513,9 +513,9 @@ fn a2_each_invalid_reservation_is_named_with_a_remedy() {
             "/c.yaml:3: maxPods: -1 is negative; it must be 0 or more".to_owned(),
             "/c.yaml:4: podsPerCore: -2 is negative; it must be 0 or more".to_owned(),
             "/c.yaml:5: podPidsLimit: -2 is negative; it must be 1 or more, or -1 for no limit".to_owned(),
-            "/c.yaml:6: enforceNodeAllocatable: \"nodes\" is none of kube-reserved, none, pods, system-reserved"
+            "/c.yaml:6: enforceNodeAllocatable: \"nodes\" is not one of kube-reserved, none, pods, system-reserved"
                 .to_owned(),
-            // After a wrong type no other errors of the map are reported.
+            // After a wrong type, no other errors in the map are reported.
             "/c.yaml:11: systemReserved.pid: expected a string, found the number 5 (quote it)".to_owned(),
             "/c.yaml:12: kubeReserved.memory: \"1e30\": 1e30 is too large".to_owned(),
             "/c.yaml:14: evictionHard.memory.available: \"101%\": eviction percentage threshold 101% must be <= 100%"

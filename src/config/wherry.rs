@@ -1,5 +1,5 @@
 //! `kind: WherryConfiguration` (wherry.io/v1alpha1): settings without a field in KubeletConfiguration. A kubelet has
-//! command line flags for them, or does not have them.
+//! command line flags for these settings, or does not have them at all.
 
 use crate::api::sealing::Policy;
 use crate::config::field_value::FieldValue;
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub const API_VERSION: &str = "wherry.io/v1alpha1";
 pub const KIND: &str = "WherryConfiguration";
 
-/// In alphabetical order.
+/// All fields, in alphabetical order.
 pub static FIELDS: &[Field] = &[
     set("clusterDefaults", FieldType::Text, |c, v| absolute(v.text()).map(|p| c.cluster_defaults = Some(p))),
     set("containerLogsDir", FieldType::Text, |c, v| absolute(v.text()).map(|p| c.container_logs_dir = p)),

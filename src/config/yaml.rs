@@ -1,4 +1,4 @@
-//! Parses YAML (and thus JSON) to a tree in which every value and key has its line.
+//! Parses YAML (and thus JSON) into a tree in which every value and key has its line.
 //!
 //! Configuration is small and rarely read. The tree is designed for good messages, not for speed: a problem found at
 //! any later point can name its line. The parser is as strict as the one for manifests: a duplicate key is an error,
@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Vis
 use serde_saphyr::{DuplicateKeyPolicy, MessageFormatter, Options, Spanned, UserMessageFormatter};
 use std::fmt;
 
-/// The maximum size of a file, in bytes.
+/// Maximum size of a file, in bytes.
 pub const MAX_BYTES: u64 = 1 << 20;
 
 /// A value and the line (from 1) on which it starts.
@@ -44,7 +44,7 @@ pub struct SyntaxError {
     pub message: String,
 }
 
-/// Parses all documents of `text`. Empty ones are omitted.
+/// Parses all documents of `text`. Empty documents are omitted.
 pub fn read(text: &str) -> Result<Vec<Node>, SyntaxError> {
     serde_saphyr::from_str_multiple_with_options::<Node, Vec<Node>>(text, options()).map_err(|e| SyntaxError {
         line: e.location().map_or(0, |l| l.line()),
@@ -67,7 +67,7 @@ fn options() -> Options {
 }
 
 impl Value {
-    /// A description of the value for messages ("found ...").
+    /// Returns a description of the value for messages ("found ...").
     pub fn describe(&self) -> String {
         match self {
             Value::Null => "nothing".into(),
@@ -87,7 +87,7 @@ impl Value {
         }
     }
 
-    /// The value of `key`, if this is a map that contains it.
+    /// Returns the value of `key`, if this is a map that contains it.
     pub fn get(&self, key: &str) -> Option<&Node> {
         match self {
             Value::Map(entries) => entries.iter().find(|e| e.key == key).map(|e| &e.node),

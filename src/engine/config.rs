@@ -51,7 +51,7 @@ pub struct EngineConfig {
     pub root: String,
     /// S1: the shutdown grace periods by priority.
     pub shutdown: Groups,
-    /// The node is a member of a cluster.
+    /// Set if the node is a member of a cluster.
     pub cluster: Option<ClusterConfig>,
 }
 
@@ -75,19 +75,19 @@ pub struct FixedConfig {
 /// The settings of a member of a cluster. They are fixed at the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClusterConfig {
-    /// The addresses of this machine at the start or the reload, the preferred one first. `cluster::addresses` has the
-    /// later ones.
+    /// The addresses of this machine at the start or the reload, the preferred one first. `cluster::addresses` tracks
+    /// later changes.
     pub addresses: Vec<String>,
-    /// Only a new node gets these two.
+    /// The taints and the provider id only apply to a new Node object.
     pub taints: Vec<Taint>,
     pub provider_id: String,
-    /// The runtime's version is not known here.
+    /// Does not contain the runtime's version, which is not known yet.
     pub info: NodeInfo,
     /// The traffic with the API server.
     pub traffic: Traffic,
     /// The access to the node's server.
     pub reviews: access::Policy,
-    /// The form of Secrets and tokens on the disk. A change has no effect before the next start.
+    /// How Secrets and tokens are stored on the disk. A change takes effect at the next start.
     pub sealing: SealingSettings,
     pub serving: ServingIssuer,
 }

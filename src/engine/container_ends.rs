@@ -1,4 +1,4 @@
-//! Reports the end of each container once, together with the first published status that shows it.
+//! Reports the termination of each container once, together with the first published status that shows it.
 
 use crate::api::facts::PodFacts;
 use crate::api::k8s;
@@ -21,14 +21,14 @@ pub struct Published<'a> {
 
 #[derive(Debug, Default, Serialize)]
 pub struct ContainerEnds {
-    /// The runtime's ids of the containers whose end was reported, by pod. They outlive the pod's worker, because a
-    /// successor with the same UID may still find containers of its predecessor.
+    /// The runtime's ids of the containers whose termination was reported, by pod. They outlive the pod's worker,
+    /// because a successor with the same UID may still find containers of its predecessor.
     reported: BTreeMap<Uid, BTreeSet<String>>,
 }
 
 impl ContainerEnds {
-    /// Reports the new ends in the statuses that this step publishes. `started` is the start of this run of Wherry: a
-    /// previous run has reported earlier ends.
+    /// Reports the new terminations in the statuses that this step publishes. `started`: the start of this run of
+    /// Wherry, because a previous run has reported earlier terminations.
     pub fn report<'a>(
         &mut self,
         published: impl Fn(&Uid) -> Option<Published<'a>>,
@@ -74,17 +74,18 @@ impl ContainerEnds {
     }
 }
 
-/// Those of main containers and ephemeral containers.
+/// Returns the statuses of the main and the ephemeral containers.
 fn statuses(status: &k8s::PodStatus) -> impl Iterator<Item = &k8s::ContainerStatus> {
     status.container_statuses.iter().chain(&status.ephemeral_container_statuses).flatten()
 }
 
-/// The newest end of a container: of its current instance, or of the previous one.
+/// Returns the newest termination of a container: that of its current instance, or else of the previous one.
 fn newest_end(status: &k8s::ContainerStatus) -> Option<(&str, &k8s::ContainerStateTerminated)> {
     end(&status.state).or_else(|| end(&status.last_state))
 }
 
-/// An end, and the runtime's id of the container. None for a lost container, whose end is unknown.
+/// Returns a termination and the runtime's id of the container. None for a lost container, whose termination is
+/// unknown.
 fn end(state: &Option<k8s::ContainerState>) -> Option<(&str, &k8s::ContainerStateTerminated)> {
     let end = state.as_ref()?.terminated.as_ref()?;
     // `containerd://ID`

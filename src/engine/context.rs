@@ -42,7 +42,7 @@ pub struct Context<'a> {
     pub config: &'a EngineConfig,
     /// The ConfigMaps and Secrets in force.
     pub data: &'a DataObjects,
-    /// For a pod of the API server.
+    /// Only set for a pod of the API server.
     pub cluster: Option<ClusterValues<'a>>,
     pub rng: &'a mut Rng,
     pub slots: &'a mut StartSlots,
@@ -59,7 +59,7 @@ pub struct Context<'a> {
     pub hurried: bool,
     /// No pod may start (S4).
     pub shutting_down: bool,
-    /// E3: the node has disk pressure, so that dead containers are not kept for their logs.
+    /// E3: the node has disk pressure, so dead containers are not kept for their logs.
     pub short_of_disk: bool,
     /// The runtime reports that its network is ready.
     pub network_ready: bool,
@@ -73,7 +73,7 @@ impl Context<'_> {
     pub fn runtime(&mut self, uid: &Uid, call: RuntimeCall) -> OpId {
         let base = self.config.request_timeout;
         let timeout = match &call {
-            // As in a kubelet: the network plugins need twice the time.
+            // As in a kubelet: twice the timeout, because network plugins run in this call.
             RuntimeCall::RunSandbox { .. } => base * 2,
             RuntimeCall::StopContainer { grace, .. } => base + *grace,
             RuntimeCall::PullImage { .. } => self.config.pull_timeout,
@@ -117,7 +117,7 @@ impl Context<'_> {
         }
     }
 
-    /// The call waits longer than the command may run, because the runtime has to kill the command first.
+    /// Sets a longer deadline for the call than for the command, because the runtime first has to kill the command.
     fn handler(&mut self, uid: &Uid, handler: Handler, timeout: Duration) -> OpId {
         let call = RuntimeCall::Handler(Box::new(HandlerCall { handler, timeout }));
         self.begin(uid, |op| Effect::Runtime { op, call, timeout: timeout.saturating_add(exec::AFTER_TIMEOUT) })
@@ -135,7 +135,7 @@ impl Context<'_> {
         self.outbox.begin(Owner::Worker(uid.clone()), effect)
     }
 
-    /// The features of the pod's runtime handler.
+    /// Returns the features of the pod's runtime handler.
     pub fn handler_features(&self, pod: &Pod) -> HandlerFeatures {
         let handler = self.runtime_classes.handler(pod.spec());
         handler.map(|handler| self.runtime_features.of_handler(handler)).unwrap_or_default()
@@ -149,14 +149,15 @@ impl Context<'_> {
         self.outbox.emit_event(pod, container, Severity::Warning, reason, message);
     }
 
-    /// W9: the delay after an error, with jitter.
+    /// W9: returns the delay after an error, with jitter.
     pub fn after_error(&mut self) -> Duration {
         self.rng.jitter(Duration::from_secs(10))
     }
 }
 
-/// Returns true if the call was not sent because the connection was lost. The node reports that and steps every worker
-/// when the connection is back. Any other error gets an event and a back-off, even if nothing was sent.
+/// Returns true if the call was not sent because the connection was lost. The node reports the lost connection, and
+/// steps every worker when the connection is back. Any other error gets an event and a back-off, even if nothing was
+/// sent.
 pub fn runtime_is_gone(e: &OpError, ctx: &Context<'_>) -> bool {
     matches!(e, OpError::NotSent(_)) && !ctx.up
 }

@@ -1,5 +1,5 @@
-//! Whether the node is cordoned (A10), and the record of it. A change takes effect when its record is durable, and then
-//! its clients get their answers. Changes follow one another in the order of their requests.
+//! The cordon of the node (A10), and its record. A change takes effect when its record is durable; its client gets
+//! the answer then. Changes are made one at a time, in the order of their requests.
 
 use crate::api::reason::Reason;
 use crate::engine::control::{RequestError, RequestId};
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 /// The key of the record. It exists while the node is cordoned.
 pub const KEY: &str = "node/cordon";
 pub const KIND: &str = "node";
-/// The record's content; only its existence counts.
+/// The content of the record. Only the existence of the record matters.
 const RECORD: &str = r#"{"version":1,"cordoned":true}"#;
 
 #[derive(Debug, Default, Serialize)]
@@ -28,7 +28,7 @@ pub struct Cordon {
 struct Change {
     op: OpId,
     on: bool,
-    /// None: its client has disconnected.
+    /// None: the client has disconnected.
     request: Option<RequestId>,
 }
 
@@ -41,18 +41,19 @@ impl Cordon {
         self.on
     }
 
-    /// The record of an earlier run exists.
+    /// Restores the cordon, because the record of an earlier run exists.
     pub fn record_found(&mut self) {
         self.on = true;
     }
 
-    /// A request to cordon the node, or to end the cordon. Returns the answer if there is nothing to change.
+    /// Handles a request to cordon or uncordon the node. Returns the answer if there is nothing to change.
     pub fn request(&mut self, id: RequestId, on: bool, outbox: &mut Outbox) -> Option<Answer> {
         self.waiting.push_back((Some(id), on));
         self.next(outbox).pop()
     }
 
-    /// A write or removal of the record has ended. Returns the answers, and whether the node's state has changed.
+    /// Handles the end of a write or removal of the record. Returns the answers, and whether the node's state has
+    /// changed.
     pub fn answered(&mut self, op: OpId, result: Result<(), OpError>, outbox: &mut Outbox) -> (Vec<Answer>, bool) {
         let Some(change) = self.change.take_if(|change| change.op == op) else { return (Vec::new(), false) };
         let changed = result.is_ok() && self.on != change.on;
@@ -70,7 +71,7 @@ impl Cordon {
         (answers, changed)
     }
 
-    /// The client has disconnected. The change remains.
+    /// Forgets a client that has disconnected. Its change still takes place.
     pub fn gone(&mut self, id: RequestId) {
         let running = self.change.as_mut().map(|change| &mut change.request);
         let all = self.waiting.iter_mut().map(|(request, _)| request).chain(running);

@@ -1,8 +1,8 @@
 //! The devices of device plugins (G): which plugin provides which resource, which devices are healthy, and which pod
 //! has which device.
 //!
-//! A plugin registers itself, and its list of devices follows. If its connection is lost, its devices count as gone
-//! until it registers again; containers keep the devices that they have.
+//! A plugin registers itself, and its list of devices follows. If its connection is lost, its devices are considered
+//! gone until it registers again; containers keep the devices that they already have.
 
 use crate::api::cluster::node::DeviceAmount;
 use crate::api::devices::{API_VERSION, Device, PodDevices, Registration, is_device_resource};
@@ -33,7 +33,7 @@ struct Plugin {
 
 #[derive(Debug, Serialize)]
 enum State {
-    /// Its list has not arrived yet.
+    /// The plugin's list has not arrived yet.
     Registered,
     /// By id: whether the device is healthy.
     Listed(BTreeMap<String, bool>),
@@ -60,10 +60,10 @@ impl Plugin {
 }
 
 impl Devices {
-    /// G1: a plugin registers itself. A later registration of the same resource replaces the earlier one.
+    /// G1: registers a plugin. A later registration of the same resource replaces the earlier one.
     ///
     /// # Errors
-    /// The registration is not valid; the text is the answer to the plugin.
+    /// The registration is not valid. The text is the reply to the plugin.
     pub fn register(&mut self, registration: Registration) -> Result<(), String> {
         let Registration { version, endpoint, resource, .. } = &registration;
         if version != API_VERSION {
@@ -87,7 +87,7 @@ impl Devices {
         Ok(())
     }
 
-    /// The plugin has sent its list. True if something has changed.
+    /// Stores the list that the plugin has sent. Returns true if it differs from the previous one.
     pub fn listed(&mut self, resource: &str, devices: Vec<Device>) -> bool {
         let Some(plugin) = self.plugins.get_mut(resource) else { return false };
         let devices: BTreeMap<String, bool> = devices.into_iter().map(|d| (d.id, d.healthy)).collect_map();
@@ -96,7 +96,7 @@ impl Devices {
         !same
     }
 
-    /// The connection to the plugin is lost.
+    /// Marks the plugin as lost: its connection has ended.
     pub fn lost(&mut self, resource: &str) {
         if let Some(plugin) = self.plugins.get_mut(resource) {
             plugin.state = State::Lost;
@@ -108,8 +108,8 @@ impl Devices {
         self.plugins.get(resource).is_some_and(|plugin| plugin.registration.pre_start)
     }
 
-    /// G2: the first resource that the pod requests and that no plugin provides in this amount now: the message for
-    /// people. `configured`: the resources that the configuration of the node provides.
+    /// G2: finds the first resource that the pod requests and that no plugin provides in this amount now. Returns a
+    /// message for people. `configured`: the resources that the configuration of the node provides.
     pub fn missing(&self, requested: &Resources, configured: &Resources) -> Option<String> {
         let mut all = requested.iter().filter(|(name, _)| is_device_resource(name) && configured.get(name) == 0);
         all.find_map(|(name, amount)| match self.plugins.get(name) {
@@ -125,13 +125,13 @@ impl Devices {
         })
     }
 
-    /// The resources that plugins have provided since the start.
+    /// Returns the resources that plugins have provided since the start.
     pub fn resources(&self) -> impl Iterator<Item = &str> {
         self.plugins.keys().map(String::as_str)
     }
 
-    /// The devices of all plugins for the API server, by resource. Those of a lost plugin are gone *(ours: a kubelet
-    /// shows them as unhealthy for five minutes)*.
+    /// Returns the numbers of devices of all plugins for the API server, by resource. A lost plugin has no devices
+    /// *(ours: a kubelet shows them as unhealthy for five minutes)*.
     pub fn amounts(&self) -> BTreeMap<String, DeviceAmount> {
         let amount = |plugin: &Plugin| DeviceAmount {
             capacity: plugin.all().count() as u64,
@@ -140,8 +140,8 @@ impl Devices {
         self.plugins.iter().map(|(resource, plugin)| (resource.clone(), amount(plugin))).collect_map()
     }
 
-    /// The node with the healthy devices as resources. Devices that pods have count even if they are not healthy any
-    /// more.
+    /// Returns the node's facts with the healthy devices as resources. A device that a pod uses is included even if
+    /// it is no longer healthy.
     pub fn with_devices<'n>(&self, node: &'n NodeFacts) -> Cow<'n, NodeFacts> {
         if self.plugins.is_empty() {
             return Cow::Borrowed(node);
@@ -150,7 +150,7 @@ impl Devices {
         for (resource, plugin) in &self.plugins {
             let used = || self.used.get(resource).into_iter().flatten().map(|(id, _)| id);
             let count = |ids: BTreeSet<&String>| ids.len() as u64;
-            // The configuration of the node comes first.
+            // The configuration of the node takes precedence.
             if node.capacity.get(resource) == 0 {
                 node.capacity.set(resource, count(plugin.all().chain(used()).collect_set()));
                 node.allocatable.set(resource, count(plugin.healthy().chain(used()).collect_set()));
@@ -163,7 +163,7 @@ impl Devices {
     /// ones.
     ///
     /// # Errors
-    /// There are fewer; the text is for people.
+    /// Too few devices are available. The text is for people.
     pub fn take(&mut self, resource: &str, amount: u64, uid: &Uid, reuse: &[String]) -> Result<Vec<String>, String> {
         let plugin = self.plugins.get(resource).ok_or_else(|| format!("no device plugin provides {resource}"))?;
         let used = self.used.entry(resource.to_owned()).or_default();
@@ -180,14 +180,15 @@ impl Devices {
         Ok(ids)
     }
 
-    /// The plugin did not allocate them. A device that another pod has taken meanwhile stays with that pod.
+    /// Gives back devices that the plugin did not allocate. A device that another pod has taken meanwhile stays with
+    /// that pod.
     pub fn give_back(&mut self, resource: &str, ids: &[String], uid: &Uid) {
         if let Some(used) = self.used.get_mut(resource) {
             used.retain(|id, of| of != uid || !ids.contains(id));
         }
     }
 
-    /// A pod of a previous run has these devices.
+    /// Marks the devices that a pod of a previous run has.
     pub fn restore(&mut self, uid: &Uid, devices: &PodDevices) {
         for (resource, granted) in devices.values().flatten() {
             let used = self.used.entry(resource.clone()).or_default();
@@ -195,7 +196,7 @@ impl Devices {
         }
     }
 
-    /// The pod has ended. True if it had devices.
+    /// Releases the devices of a pod that has ended. Returns true if it had any.
     pub fn release(&mut self, uid: &Uid) -> bool {
         let mut any = false;
         for used in self.used.values_mut() {

@@ -1,4 +1,5 @@
-//! The engine's output: requests to the outside. They are plain values, so that a test can print and compare them.
+//! The engine's output: requests that the agent carries out. They are plain values, so that a test can print and
+//! compare them.
 
 use crate::api::cluster::certificate::Purpose;
 use crate::api::cluster::request::ApiRequest;
@@ -37,56 +38,58 @@ use std::time::Duration;
 pub enum Effect {
     /// Call the runtime. `timeout` is the deadline of the whole operation.
     Runtime { op: OpId, call: RuntimeCall, timeout: Duration },
-    /// Stop waiting for `op` (its stream is reset). It still ends in its one `Done`, with `OpError::Unknown` unless an
-    /// answer had already arrived.
+    /// Stop waiting for `op`, and reset its stream. The operation still ends in exactly one `Done`: with
+    /// `OpError::Unknown`, unless an answer had already arrived.
     Cancel { op: OpId },
     /// Change the pod's directories and files below the root directory and the log directory.
     Files { op: OpId, call: FilesCall },
     /// Change the cgroups of pods.
     Cgroup { op: OpId, call: CgroupCall },
-    /// Remove the CNI results of these sandboxes that are empty files. Answer: `Ok`, even if some cannot be removed.
+    /// Remove the empty CNI result files of these sandboxes. Answer: `Ok`, even if some cannot be removed.
     RemoveEmptyNetworks { op: OpId, sandboxes: Vec<SandboxId> },
     /// Mount or unmount a pod's volumes. `timeout` as for `Runtime`.
     Volumes { op: OpId, call: VolumesCall, timeout: Duration },
-    /// Read the node's docker configuration. Answer: `DockerConfig`, or an error, which was logged.
+    /// Read the node's docker configuration. Answer: `DockerConfig`, or an error, which is already logged.
     ReadDockerConfig { op: OpId, timeout: Duration },
-    /// Run a credential provider for an image of this repository. Answer: `Provided`, or an error, which was logged.
-    /// The program is killed after `timeout`.
+    /// Run a credential provider for an image of this repository. Answer: `Provided`, or an error, which is already
+    /// logged. The program is killed after `timeout`.
     AskProvider { op: OpId, provider: Box<Provider>, repository: String, timeout: Duration },
     /// Measure the file system of this path. Answer: `FileSystem`. `timeout` as for `Runtime`.
     MeasureFileSystem { op: OpId, path: String, timeout: Duration },
     /// Read the memory of the machine, and its process ids if `pids` is set. Answer: `Machine`.
     MeasureMachine { op: OpId, pids: bool },
-    /// Measure the directories of these pods. Answer: `PodDisks`, without a pod that cannot be measured. `timeout` as
-    /// for `Runtime`.
+    /// Measure the directories of these pods. Answer: `PodDisks`, which omits pods that cannot be measured. `timeout`
+    /// as for `Runtime`.
     MeasurePods { op: OpId, pods: Vec<MeasuredPod>, timeout: Duration },
-    /// Count the processes and threads in the cgroups of these pods. Answer: `Processes`, without a pod whose cgroup
-    /// cannot be read.
+    /// Count the processes and threads in the cgroups of these pods. Answer: `Processes`, which omits pods whose
+    /// cgroup cannot be read.
     CountProcesses { op: OpId, pods: Vec<Uid> },
-    /// Begin or end to watch for a lack of memory that the kernel reports. `MemoryWatched` answers a beginning.
+    /// Start (true) or stop (false) watching the kernel's reports of memory pressure. `MemoryWatched` answers a
+    /// start.
     WatchMemoryPressure(bool),
     /// Work on the files of a container's log.
     Log { op: OpId, call: LogCall },
-    /// Watch for the next write to a log. `LogWritten` reports it once, or `LogNotWatched` that it cannot be watched.
+    /// Watch for the next write to a log. `LogWritten` reports the write once, or `LogNotWatched` reports that the
+    /// log cannot be watched.
     WatchLog { id: ContainerId, path: String },
-    /// Stop watching. Succeeds if it is not watched.
+    /// Stop watching the log. Succeeds if the log is not watched.
     UnwatchLog { id: ContainerId },
     /// Run a container's hook that has no exec handler. Answer: `Ok`, or an error with the hook's output. A hook is
     /// cancelled after `timeout`.
     Hook { op: OpId, call: Box<HookCall>, timeout: Duration },
-    /// Probe a container without an exec handler. Answer: `Probe`. A probe fails if it has not ended after `timeout`.
+    /// Run a probe that has no exec handler. Answer: `Probe`. The probe fails if it has not ended after `timeout`.
     Probe { op: OpId, call: ProbeCall, timeout: Duration },
-    /// Answer a device plugin that registers. The error is a text for it.
+    /// Answer a device plugin that registers. The error is the text for the plugin.
     AnswerRegistration { id: u64, result: Result<(), String> },
-    /// Connect to a device plugin and watch its list of devices. It replaces the connection for the same resource.
-    /// `endpoint`: the name of its socket.
+    /// Connect to a device plugin and watch its list of devices. The new connection replaces an earlier one for the
+    /// same resource. `endpoint`: the name of its socket.
     WatchDevices { resource: String, endpoint: String },
     /// Call a device plugin. Answer: `Allocated` for Allocate, otherwise `Ok`. `timeout` as for `Runtime`.
     Device { op: OpId, call: DeviceCall, timeout: Duration },
     /// Call logind or systemd. A call without an answer ends after `timeout` with `OpError::Unknown`.
     Logind { op: OpId, call: LogindCall, timeout: Duration },
-    /// Send a request to the API server. It ends in one `ApiEvent::Done`, even after `timeout` or when it is cancelled.
-    /// Without a `timeout`: a watch.
+    /// Send a request to the API server. It ends in exactly one `ApiEvent::Done`, even if it times out or is
+    /// cancelled. A watch has no `timeout`.
     Api { op: OpId, request: ApiRequest, timeout: Option<Duration> },
     /// Work on the files of the node's certificates (C7).
     Identity { op: OpId, call: IdentityCall },
@@ -94,7 +97,8 @@ pub enum Effect {
     ReadAddresses,
     /// `Engine::addresses` has changed. The node's server issues its own certificate again.
     AddressesChanged,
-    /// S4: close the inhibitor lock, if Wherry holds one. A `StoreLock` has to follow: systemd's copy counts too.
+    /// S4: close the inhibitor lock, if Wherry holds one. `StoreLock` has to follow, because systemd's copy also
+    /// holds the lock.
     ReleaseLock,
     /// S7: make systemd's descriptor store contain exactly the lock that Wherry holds.
     StoreLock { op: OpId },
@@ -105,12 +109,12 @@ pub enum Effect {
     /// Write the records of these manifests. `Done` follows when all of them are durable, or with an error when one of
     /// them failed.
     StoreManifests { op: OpId, updates: Vec<RecordUpdate> },
-    /// Log lines about manifests.
+    /// Write log lines about manifests.
     ManifestNews(ManifestNews),
     /// P8: watch the init process of a container or sandbox of the pod. `Watched` reports whether that succeeded.
     /// `Ended` follows once, when the process has ended, and ends the watch.
     Watch { uid: Uid, id: String, pid: u32 },
-    /// Stop watching. Succeeds if it is not watched.
+    /// Stop watching the process. Succeeds if the process is not watched.
     Unwatch { id: String },
     /// W5: the answer to this kill: nothing of the pod runs any more.
     Killed { id: KillId },
@@ -118,25 +122,25 @@ pub enum Effect {
     Answer { id: RequestId, answer: Result<Reply, RequestError> },
     /// The pod's status changed, or the pod appeared or disappeared. Watchers receive the change.
     Publish { uid: Uid, name: FullName },
-    /// A log line, and an event of the pod.
+    /// Write a log line, and emit an event of the pod.
     Notice(Notice),
-    /// A log line, and the event ContainerDied. Once for each end of a container.
+    /// Write a log line, and emit the event ContainerDied. Sent once for each termination of a container.
     ContainerEnded(Box<ContainerEnd>),
-    /// A value for a metric. The names are the kubelet's.
+    /// Record a value of a metric. The names are the kubelet's.
     Measure(Measure),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ManifestNews {
-    /// `Engine::manifest_problems` has new problems. They must be logged; none if they were logged a moment ago.
+    /// `Engine::manifest_problems` has new problems. `log`: those to log; empty if they were logged a moment ago.
     Errors { log: Vec<Problem> },
-    /// The file or the directory of this path has a problem less.
+    /// A problem of the file or directory at this path is corrected.
     Corrected { path: String },
-    /// About a manifest that is in force.
+    /// A warning about a manifest that is in force.
     Warning { path: String, warning: &'static str },
 }
 
-/// Each call is durable before its answer is sent. Errors say what failed and contain no secrets.
+/// The result of each call is durable before its answer is sent. Errors say what failed and contain no secrets.
 #[derive(Clone, PartialEq)]
 pub enum IdentityCall {
     /// Make the request for the next certificate. Answer: `CertificateRequest`.
@@ -146,7 +150,7 @@ pub enum IdentityCall {
     Store { signer: Signer, chain: String },
 }
 
-/// Without the certificate.
+/// Omits the certificate.
 impl std::fmt::Debug for IdentityCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -159,9 +163,9 @@ impl std::fmt::Debug for IdentityCall {
 /// The key of the next certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum Key {
-    /// That of an earlier request that was not answered, if there is one; otherwise a new one.
+    /// The key of an earlier request that was not answered, if there is one; otherwise a new key.
     Kept,
-    /// A new one: the earlier request was refused.
+    /// A new key, because the earlier request was refused.
     New,
 }
 
@@ -182,7 +186,7 @@ pub enum RuntimeCall {
         attempt: u32,
         /// The runtime handler; empty for the default handler.
         handler: Box<str>,
-        /// None: the users are those of the host.
+        /// None: the pod uses the user namespace of the host.
         user_namespace: Option<IdRange>,
     },
     /// Answer: `Ok`, as for each call below that documents no other answer.
@@ -223,7 +227,7 @@ pub enum RuntimeCall {
         container: String,
         id: ContainerId,
     },
-    /// The runtime opens the log of a running container again.
+    /// Make the runtime reopen the log of a running container.
     ReopenContainerLog {
         id: ContainerId,
     },
@@ -239,7 +243,7 @@ pub enum RuntimeCall {
     ListImages,
     /// ImageFsInfo. Answer: `ImageFs`.
     ImageFs,
-    /// Removes all names of the image with this id.
+    /// Remove all names of the image with this id.
     RemoveImage {
         id: String,
     },
@@ -258,7 +262,7 @@ pub struct CreateContainer {
     pub sandbox: SandboxId,
     /// The sandbox's attempt. The call has to repeat the sandbox's configuration.
     pub sandbox_attempt: u32,
-    /// That of the sandbox.
+    /// The user namespace of the sandbox.
     pub user_namespace: Option<IdRange>,
     /// The restart count.
     pub attempt: u32,
@@ -272,7 +276,8 @@ pub struct CreateContainer {
     pub process: Expanded,
     /// The answer to `PrepareContainer`, the volumes, and the mounts of device plugins.
     pub mounts: Vec<Mount>,
-    /// The device nodes, annotations and CDI devices of device plugins. `process` has their variables.
+    /// The device nodes, annotations and CDI devices of device plugins. `process` contains their environment
+    /// variables.
     pub devices: Allocated,
     /// W29: the container whose process id namespace an ephemeral container shares.
     pub target: Option<ContainerId>,
@@ -283,8 +288,8 @@ pub enum FilesCall {
     /// Create the pod's directory and its log directory.
     PreparePod { pod: Rc<Pod> },
     /// Create /etc/hosts, the container's log directory and a new termination message file. Answer: `Prepared` with
-    /// the mounts of /etc/hosts and of the termination message file, in this order.
-    /// `host_ips`: the answer contains the node's addresses.
+    /// the mounts of /etc/hosts and of the termination message file, in this order. `host_ips`: whether the answer
+    /// has to contain the node's addresses.
     PrepareContainer { pod: Rc<Pod>, container: String, ips: Vec<String>, attempt: u32, host_ips: bool },
     /// Create the link in the directory of container logs.
     LinkLog { pod: Rc<Pod>, container: String, id: ContainerId, attempt: u32 },
@@ -305,22 +310,23 @@ pub enum FilesCall {
     RemovePod { uid: Uid, namespace: Rc<str>, name: Rc<str>, kill: bool, keep_directory: bool },
 }
 
-/// The paths are absolute.
+/// Calls about log files. The paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogCall {
     /// Answer: `LogSize`.
     Measure { path: String },
-    /// Remove and compress older files, and rename the log. After that at most `max_files` - 1 files exist. Answer:
+    /// Remove and compress older files, and rename the log. Afterwards, at most `max_files` - 1 files exist. Answer:
     /// `Rotated`.
     Rotate { path: String, max_files: usize },
     /// Give the log its name back, unless there is a new log.
     Restore { path: String, rotated: String },
 }
 
-/// Each answers `Ok`, or an error that names the cgroup or file.
+/// Calls about cgroups. Each one answers `Ok`, or an error that names the cgroup or file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CgroupCall {
-    /// Create the pod's cgroup and set the limits of the pod, before its sandbox. An existing cgroup is set again.
+    /// Create the pod's cgroup and set the limits of the pod, before its sandbox. The limits of an existing cgroup
+    /// are set again.
     Make { pod: Rc<Pod> },
     /// Remove the pod's empty cgroup from every hierarchy. Succeeds if there is none. `kill`: as for `RemovePod`.
     Remove { uid: Uid, kill: bool },
@@ -330,15 +336,16 @@ pub enum CgroupCall {
     Sweep { known: BTreeSet<Uid> },
 }
 
-/// Each is retried until it succeeds, so it has to accept a volume that is already mounted or removed.
+/// Calls about volumes. Each one is retried until it succeeds, so it has to accept a volume that is already mounted
+/// or removed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VolumesCall {
     /// Mount all volumes of the pod, before its first container, or bring the files of mounted ones up to date.
     Mount { uid: Uid, volumes: Vec<Volume> },
     /// Prepare the volume mounts of a container. Answer: `Mounts`, in the order of the spec.
     InContainer(Box<ContainerVolumes>),
-    /// Unmount everything below the pod's directory and remove the contents of its volumes. Nothing of the pod runs.
-    /// Succeeds if there is nothing.
+    /// Unmount everything below the pod's directory and remove the contents of its volumes. Only used when no
+    /// container of the pod runs. Succeeds if there is nothing to unmount.
     Unmount { uid: Uid },
 }
 
@@ -347,7 +354,7 @@ pub enum VolumesCall {
 pub struct ContainerVolumes {
     pub uid: Uid,
     pub container: Container,
-    /// Without the contents of their files.
+    /// The volumes, without the contents of their files.
     pub volumes: Vec<Volume>,
     /// The environment of the container, for `subPathExpr`.
     pub env: Vec<(String, String)>,
@@ -355,7 +362,7 @@ pub struct ContainerVolumes {
     pub recursive_read_only: bool,
 }
 
-/// Without the environment, which may contain secrets.
+/// Omits the environment, which may contain secrets.
 impl std::fmt::Debug for ContainerVolumes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ContainerVolumes({}/{})", self.uid, self.container.name)
@@ -365,9 +372,9 @@ impl std::fmt::Debug for ContainerVolumes {
 /// Calls to the device plugin of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceCall {
-    /// A container gets these devices.
+    /// Allocate these devices for a container.
     Allocate { resource: String, ids: Vec<String> },
-    /// A container with these devices starts.
+    /// PreStartContainer: a container with these devices is about to start.
     PreStart { resource: String, ids: Vec<String> },
 }
 
@@ -386,7 +393,7 @@ pub enum LogindCall {
     ReadDelay,
     /// Write this delay to our drop-in, in whole seconds, unless the drop-in contains it already.
     WriteDropIn { delay: Duration },
-    /// As `WriteDropIn`, but only if the drop-in exists. Answer: `Written`.
+    /// Like `WriteDropIn`, but only if the drop-in exists. Answer: `Written`.
     LowerDropIn { delay: Duration },
     /// Send SIGHUP to logind through systemd's KillUnit.
     Reload,
@@ -410,7 +417,7 @@ pub enum RecordChange {
     Delete {
         key: String,
     },
-    /// As `Put`, but sealed with the key of the service (C15).
+    /// Like `Put`, but sealed with the key of the service (C15).
     Seal {
         key: String,
         value: String,
@@ -425,7 +432,7 @@ pub enum RecordChange {
     },
 }
 
-/// Without the value, which may be secret.
+/// Omits the value, which may be secret.
 impl std::fmt::Debug for RecordChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -448,7 +455,7 @@ pub struct Notice {
     pub message: String,
 }
 
-/// The end of a container, as its pod's published status shows it.
+/// The termination of a container, as its pod's published status shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerEnd {
     pub pod: Rc<Pod>,
@@ -458,7 +465,7 @@ pub struct ContainerEnd {
     pub end: ContainerStateTerminated,
 }
 
-/// Labels come from closed sets, never from input. docs/metrics.md describes each metric.
+/// A value of a metric. Labels come from closed sets, never from input. docs/metrics.md describes each metric.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Measure {
     /// Includes failed relists.

@@ -1,4 +1,4 @@
-//! The engine's input: changes outside, and the answers to its effects.
+//! The engine's input: external changes, and the answers to its effects.
 
 use crate::api::cluster::certificate::{self, InUse};
 use crate::api::cluster::request::{ApiError, ApiResponse};
@@ -23,7 +23,7 @@ use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use serde::Serialize;
 use std::time::Duration;
 
-// Handled one at a time and moved once: a box would only cost an allocation.
+// Events are handled one at a time and moved once, so a box would only cost an allocation.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -53,18 +53,19 @@ pub enum Event {
         uid: Uid,
         kill: Kill,
     },
-    /// The cause of the kills is over, for all pods or for `uids`. Pods without another cause start again (W6, W27).
+    /// The cause of the kills has ended, for all pods or for `uids`. Pods without another cause start again (W6,
+    /// W27).
     Release {
         by: TerminationSource,
         uids: Option<Vec<Uid>>,
     },
-    /// Whether the kernel reports a lack of memory from now on.
+    /// Says whether the kernel reports memory pressure from now on.
     MemoryWatched {
         works: bool,
     },
     /// The kernel reports that programs wait for memory.
     MemoryIsShort,
-    /// The log was written for the first time since it was watched.
+    /// The first write to the log since `WatchLog`.
     LogWritten {
         id: ContainerId,
     },
@@ -86,16 +87,16 @@ pub enum Event {
     Logind(LogindEvent),
     /// From the API server.
     Api(ApiEvent),
-    /// The server of the node (C6) listens on this port from now on. 0: it does not listen any more.
+    /// The server of the node (C6) listens on this port from now on. 0: it no longer listens.
     NodeServer {
         port: u16,
     },
     /// The answer to `ReadAddresses`: the addresses from which this machine reaches other networks, the preferred one
-    /// first. Empty: it has no route at the moment.
+    /// first. Empty: the machine has no route at the moment.
     Addresses(Vec<String>),
-    /// The process ends as soon as the records of this and of earlier events are written (C9). The pods run on.
+    /// The process ends as soon as the records of this and of earlier events are written (C9). The pods keep running.
     Stopping,
-    /// The answer to `Watch`. If the watch failed, relists cover the process.
+    /// The answer to `Watch`. If the watch failed, a relist detects the end of the process.
     Watched {
         uid: Uid,
         id: String,
@@ -114,7 +115,8 @@ pub enum Event {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogindEvent {
-    /// At the start, before all other events from logind: systemd's descriptor store had a lock of a previous run.
+    /// systemd's descriptor store had a lock of a previous run. Sent at the start, before all other events from
+    /// logind.
     Inherited,
     /// logind is available on the bus. Sent again when logind has restarted.
     Up,
@@ -124,7 +126,8 @@ pub enum LogindEvent {
     Preparing(bool),
 }
 
-/// From the API server, and about the credentials for it. The parts of an answer come before the `Done` of the request.
+/// Events from the API server, and about the node's credentials. The parts of an answer come before the `Done` of the
+/// request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApiEvent {
     /// An element of a list.
@@ -133,18 +136,18 @@ pub enum ApiEvent {
     Line { op: OpId, json: Vec<u8> },
     /// The request has ended.
     Done { op: OpId, result: Result<ApiResponse, ApiError> },
-    /// The files of a certificate were read. None: there is none; the credentials can be of another kind.
+    /// The files of a certificate were read. None: there is no certificate; the credentials can be of another kind.
     Certificate(Signer, Option<InUse>),
 }
 
-/// Device plugins (G).
+/// Events from device plugins (G).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceEvent {
     /// A plugin registers, and waits for `AnswerRegistration`.
     Register { id: u64, registration: Registration },
     /// The plugin has sent its complete list.
     Listed { resource: String, devices: Vec<Device> },
-    /// There is no connection to the plugin any more.
+    /// The connection to the plugin is lost.
     Lost { resource: String, why: String },
 }
 
@@ -152,13 +155,13 @@ pub enum DeviceEvent {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PodDirectory {
     pub uid: Uid,
-    /// From the pod's log directory. Without one, a name that no pod can have.
+    /// Taken from the pod's log directory. If there is none, a name that no pod can have.
     pub name: FullName,
     /// For messages.
     pub path: String,
 }
 
-/// The files of a container exist.
+/// The answer to `PrepareContainer`: the files of the container exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Prepared {
     /// In the order of the request.
@@ -167,7 +170,7 @@ pub struct Prepared {
     pub host_ips: Vec<String>,
 }
 
-// As for `Event`.
+// For the same reason as `Event`.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
@@ -195,7 +198,7 @@ pub enum Answer {
     LogSize(Option<u64>),
     /// The new path of the log.
     Rotated(String),
-    /// A container gets devices.
+    /// The devices that a plugin has allocated for a container.
     Allocated(Box<Allocated>),
     Prepared(Prepared),
     /// The volume mounts of a container.
@@ -205,7 +208,8 @@ pub enum Answer {
     Provided(Provided),
     Message(String),
     Probe(ProbeResult),
-    /// The server of an https hook has no TLS, and the hook succeeded over http. `host:port` of the server.
+    /// The server of an https hook does not support TLS, and the hook succeeded over http. The value is `host:port`
+    /// of the server.
     WithoutTls(String),
     /// logind's maximum delay for inhibitor locks.
     Delay(Duration),

@@ -1,7 +1,7 @@
-//! Exec handlers of probes and hooks: their calls to the runtime, and the meaning of the results, as in a kubelet.
+//! The handlers of probes and hooks, and the calls to the runtime that carry out exec handlers.
 //!
-//! The other handlers (http, tcp, grpc, sleep) do not need the runtime. They are the effects `Probe` and `Hook`, and
-//! `Target` is what they need.
+//! The other handlers (http, tcp, grpc, sleep) do not need the runtime. The agent carries them out as the effects
+//! `Probe` and `Hook`, and `Target` describes their destination.
 
 use crate::api::expand;
 use crate::api::k8s::IntOrString;
@@ -34,7 +34,7 @@ pub struct HookCall {
 pub struct ProbeCall {
     pub kind: Kind,
     pub pod: Rc<Pod>,
-    /// The container's name in the spec, which contains the handler.
+    /// The container's name. Its spec contains the handler.
     pub container: String,
     pub id: ContainerId,
     pub address: PodAddress,
@@ -47,19 +47,19 @@ pub enum Handler {
     Hook(Box<HookCall>),
 }
 
-/// ExecSync of a handler.
+/// The ExecSync call that runs the command of a handler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HandlerCall {
     pub handler: Handler,
-    /// The runtime kills a command that runs for longer. CRI has whole seconds.
+    /// The runtime kills a command that runs longer than this. CRI timeouts are in whole seconds.
     pub timeout: Duration,
 }
 
 impl Handler {
-    /// The destination of a handler that does not need the runtime.
+    /// Returns the destination of a handler that does not need the runtime.
     ///
     /// # Errors
-    /// The destination does not exist, or it needs another effect.
+    /// The port or the pod's address is unknown, or the handler is an exec handler, which has no destination.
     pub fn target(&self) -> Result<Target, String> {
         match self {
             Handler::Probe(call) => call.target(),
@@ -74,7 +74,8 @@ impl Handler {
         }
     }
 
-    /// The program and its arguments. A probe's command may refer to variables that have a plain value.
+    /// Returns the program and its arguments. A probe's command may refer to environment variables that have a plain
+    /// value.
     pub fn command(&self) -> Vec<String> {
         match self {
             Handler::Probe(call) => call.command().unwrap_or_default(),
@@ -85,7 +86,7 @@ impl Handler {
 
 impl ProbeCall {
     /// # Errors
-    /// The destination does not exist, or it needs another effect.
+    /// The port or the pod's address is unknown, or the handler is an exec handler, which has no destination.
     pub fn target(&self) -> Result<Target, String> {
         let none = || "the probe has no handler".to_owned();
         let container = self.pod.container(&self.container).ok_or_else(none)?;
@@ -104,7 +105,7 @@ impl ProbeCall {
 
 impl HookCall {
     /// # Errors
-    /// As for `ProbeCall::target`.
+    /// The same as for `ProbeCall::target`.
     pub fn target(&self) -> Result<Target, String> {
         if let Some(sleep) = &self.handler.sleep {
             return Ok(Target::Sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0))));
@@ -121,7 +122,7 @@ impl HookCall {
 }
 
 impl ProbeCall {
-    /// The expanded command of an exec handler; None for another handler.
+    /// Returns the expanded command of an exec handler; None for any other handler.
     pub fn command(&self) -> Option<Vec<String>> {
         let container = self.pod.container(&self.container)?;
         let exec = self.kind.spec(container)?.exec.as_ref()?;
@@ -130,7 +131,7 @@ impl ProbeCall {
 }
 
 impl HookCall {
-    /// The command of an exec handler; None for another handler.
+    /// Returns the command of an exec handler; None for any other handler.
     pub fn command(&self) -> Option<&[String]> {
         self.handler.exec.as_ref().map(|exec| exec.command.as_deref().unwrap_or_default())
     }

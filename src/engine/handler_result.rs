@@ -1,14 +1,15 @@
-//! What the end of a probe or a hook means, as in a kubelet.
+//! Turns the outcome of a probe's or a hook's call into a result, as a kubelet does.
 
 use crate::api::facts::ExecOutput;
 use crate::engine::control::exec_sync;
 use crate::engine::event::{Answer, ProbeResult};
 use crate::engine::op::{Code, OpError};
 
-/// A kubelet reads at most this much of a probe's output, in bytes.
+/// The maximum number of bytes that a kubelet reads from a probe's output.
 const MAX_PROBE_OUTPUT: usize = 10 << 10;
 
-/// The result of a probe. `command`: of an exec handler. An error is not a result of the probe.
+/// Returns the result of a probe. `command` is the command of an exec handler. An error means that the result is
+/// unknown.
 pub fn probed(command: Option<&[String]>, result: Result<Answer, OpError>) -> Result<ProbeResult, OpError> {
     match (exec_sync::judged(result), command) {
         (Ok(Answer::Probe(result)), _) => Ok(result),
@@ -18,11 +19,11 @@ pub fn probed(command: Option<&[String]>, result: Result<Answer, OpError>) -> Re
             Ok(ProbeResult::Failed(format!("command {:?} timed out", command.join(" "))))
         }
         (Err(e), _) => Err(e),
-        (Ok(_), _) => Err(OpError::Unknown("the answer is of another call".to_owned())),
+        (Ok(_), _) => Err(OpError::Unknown("the reply belongs to another call".to_owned())),
     }
 }
 
-/// The result of a hook. `command`: of an exec handler.
+/// Checks the result of a hook. `command` is the command of an exec handler.
 ///
 /// # Errors
 /// The hook failed. The message is the kubelet's.
@@ -44,7 +45,7 @@ pub fn hooked(command: Option<&[String]>, result: Result<Answer, OpError>) -> Re
     }
 }
 
-/// stdout, then stderr.
+/// Returns stdout followed by stderr, cut to `longest` bytes.
 fn text(output: &ExecOutput, longest: usize) -> String {
     let bytes: Vec<u8> = output.stdout.iter().chain(&output.stderr).take(longest).copied().collect();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -78,7 +79,7 @@ mod tests {
         let late = OpError::Answered { code: Code::Other(4), message: "timeout 1s exceeded".into() };
         let timed_out = ProbeResult::Failed("command \"sleep 9\" timed out".into());
         assert_eq!(probed(Some(&command), Err(late.clone())), Ok(timed_out.clone()));
-        // CRI-O.
+        // CRI-O reports the timeout as a result.
         assert_eq!(probed(Some(&command), executed(-1, "", "command timed out")), Ok(timed_out));
         assert_eq!(probed(None, Err(late.clone())), Err(late));
         let lost = OpError::Unknown("connection reset".into());

@@ -6,9 +6,9 @@ use std::time::Duration;
 /// The settings, with the kubelet's defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ImageGcPolicy {
-    /// `imageGCHighThresholdPercent`. From this usage on, images are removed; 100 turns that off.
+    /// `imageGCHighThresholdPercent`. The garbage collection starts at this disk usage; 100 disables it.
     pub high_percent: u8,
-    /// `imageGCLowThresholdPercent`: the usage down to which images are removed.
+    /// `imageGCLowThresholdPercent`: the garbage collection stops at this disk usage.
     pub low_percent: u8,
     /// `imageMinimumGCAge`: an image that was detected more recently stays.
     pub min_age: Duration,

@@ -1,8 +1,8 @@
 //! Rotation of container logs (L1 to L3).
 //!
-//! The kernel reports the first write to a log since its last check, so a container that writes nothing costs nothing.
-//! A check follows, at most one in each interval. A log that has reached the maximum size is renamed, and the runtime
-//! opens a new one. Older files are compressed and removed with the rename.
+//! The kernel reports the first write to a log since its last check, so a container that writes nothing costs
+//! nothing. A check of the size follows, at most once per interval. A log that has reached the maximum size is
+//! renamed, and the runtime opens a new one. The same operation compresses and removes older files.
 
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, Uid};
@@ -27,10 +27,10 @@ enum RotationState {
     Watched {
         checked: Boot,
     },
-    /// The next check.
+    /// The next check is due at this time.
     Due(Boot),
     Measuring,
-    /// Waits for a worker.
+    /// Waits for a rotation worker.
     Queued,
     /// Older files are compressed, and the log is renamed.
     Rotating,
@@ -38,7 +38,7 @@ enum RotationState {
     Reopening {
         rotated: Option<String>,
     },
-    /// The runtime has not opened a new log: the old one gets its name back.
+    /// The runtime could not open a new log, so the old one gets its name back.
     Restoring,
 }
 
@@ -51,7 +51,7 @@ struct Log {
     container: String,
     path: String,
     state: RotationState,
-    /// The last rotation failed, which was reported.
+    /// The last rotation failed, and the failure was reported.
     failed: bool,
 }
 
@@ -80,12 +80,12 @@ struct Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Part {
     Check,
-    /// L2: it needs a worker.
+    /// L2: it occupies a rotation worker.
     Rotation,
 }
 
 impl LogRotation {
-    /// Compares the running containers of the pod with the known logs.
+    /// Tracks the logs of the pod's running containers, and forgets all other logs of the pod.
     pub fn update(
         &mut self,
         uid: &Uid,
@@ -128,13 +128,13 @@ impl LogRotation {
         }
     }
 
-    /// The time of the next check.
+    /// Returns the time of the next check.
     pub fn next_deadline(&self) -> Option<Boot> {
         let due = |log: &Log| if let RotationState::Due(at) = log.state { Some(at) } else { None };
         self.logs.values().flatten().filter_map(due).min()
     }
 
-    /// Begins the rotations that have a free worker.
+    /// Begins queued rotations while workers are free.
     pub fn begin_rotations(&mut self, inputs: &mut RotationInputs<'_>) {
         if !self.logs.values().flatten().any(|log| log.state == RotationState::Queued) {
             return;
@@ -159,7 +159,7 @@ impl LogRotation {
         self.logs.values_mut().flatten().find(|log| log.id == *id)
     }
 
-    /// The log was written since its last check.
+    /// Handles the kernel's report that the log was written to since its last check.
     pub fn written(&mut self, id: &ContainerId, inputs: &mut RotationInputs<'_>) {
         if let Some(log) = self.by_id(id)
             && let RotationState::Watched { checked } = log.state
@@ -168,7 +168,7 @@ impl LogRotation {
         }
     }
 
-    /// The kernel cannot report writes: the log is checked in each interval.
+    /// Schedules a check after one interval, because the kernel cannot report writes to this log.
     pub fn not_watched(&mut self, id: &ContainerId, inputs: &mut RotationInputs<'_>) {
         if let Some(log) = self.by_id(id)
             && let RotationState::Watched { checked } = log.state
@@ -188,7 +188,7 @@ impl LogRotation {
         }
     }
 
-    /// An operation has ended. Its container may have ended meanwhile.
+    /// Handles the end of an operation. Its container may have ended meanwhile.
     pub fn answered(&mut self, op: OpId, result: Result<Answer, OpError>, inputs: &mut RotationInputs<'_>) {
         let Some(Operation { uid, id, .. }) = self.ops.remove(&op) else { return };
         let timeout = inputs.request_timeout;
@@ -227,7 +227,7 @@ impl LogRotation {
 }
 
 impl Log {
-    /// There is nothing to do until the next write.
+    /// Waits for the next write to the log.
     fn watch(&mut self, inputs: &mut RotationInputs<'_>) {
         self.failed = false;
         self.state = RotationState::Watched { checked: inputs.now };
@@ -246,7 +246,7 @@ impl Log {
         inputs.outbox.begin(Owner::Logs, |op| Effect::Log { op, call })
     }
 
-    /// Only the first failure in a row is an event. A lost connection is reported elsewhere.
+    /// Emits an event for the first failure in a row. A lost connection is reported elsewhere.
     fn failed(&mut self, e: &OpError, inputs: &mut RotationInputs<'_>) {
         if matches!(e, OpError::NotSent(_)) || std::mem::replace(&mut self.failed, true) {
             return;

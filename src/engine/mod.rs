@@ -5,12 +5,12 @@
 //! - `eviction`: node-pressure eviction;
 //! - `log_rotation`: the rotation of container logs;
 //! - `devices`: the devices of device plugins; `user_namespaces`: the ids of pods with `hostUsers: false`;
-//! - `probe`: container probes; `handler`: the handlers of probes and hooks, `target` their destinations,
-//!   `handler_result` what their ends mean;
-//! - `container_ends`: reports the end of each container once;
+//! - `probe`: container probes; `handler`: the handlers of probes and hooks; `target`: their destinations;
+//!   `handler_result`: how their results are judged;
+//! - `container_ends`: reports the termination of each container once;
 //! - `orphaned_directories`: directories without a known pod; `slots`: limits on calls in flight;
 //! - `provider_cache`: the responses of credential providers;
-//! - `record_fields`, `record_error`, `nanoseconds`: the form of records on disk;
+//! - `record_fields`, `record_error`, `nanoseconds`: the format of records on disk;
 //! - `context`, `outbox`, `owner` (operations in flight), `severity`, `timers`, `rng`, `config` with `image_gc_policy`
 //!   and `rotation_policy`: parts that several machines use.
 

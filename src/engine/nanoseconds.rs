@@ -1,4 +1,4 @@
-//! For `#[serde(with)]`: times and durations as numbers of nanoseconds, as the records have them.
+//! For `#[serde(with)]`: times and durations as numbers of nanoseconds, which is their format in records.
 
 use crate::api::time::{Boot, Wall};
 use serde::de::DeserializeOwned;
@@ -49,13 +49,13 @@ impl Nanoseconds for Duration {
 }
 
 /// # Errors
-/// The serializer has failed.
+/// The serializer fails.
 pub fn serialize<T: Nanoseconds, S: Serializer>(of: &T, serializer: S) -> Result<S::Ok, S::Error> {
     of.number().serialize(serializer)
 }
 
 /// # Errors
-/// The value is not a number of the type's range.
+/// The value is not a number in the type's range.
 pub fn deserialize<'de, T: Nanoseconds, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     T::Number::deserialize(deserializer).map(T::from_number)
 }

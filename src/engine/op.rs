@@ -44,7 +44,7 @@ pub enum Code {
 }
 
 impl OpError {
-    /// The message for people. The runtime's message is unchanged.
+    /// Returns the message for people. The runtime's message is unchanged.
     pub fn message(&self) -> &str {
         match self {
             OpError::NotSent(m) | OpError::Refused(m) | OpError::Unknown(m) => m,
@@ -52,7 +52,8 @@ impl OpError {
         }
     }
 
-    /// containerd and CRI-O report "reserved" while another call or object holds the name. Neither has a code for it.
+    /// Reports whether the name is in use. containerd and CRI-O report "reserved" while another call or object holds
+    /// the name, and have no error code for that.
     pub fn is_name_taken(&self) -> bool {
         match self {
             OpError::Answered { code: Code::AlreadyExists, .. } => true,
@@ -61,20 +62,20 @@ impl OpError {
         }
     }
 
-    /// The call, or the command that it executes, exceeded its time limit. containerd: "timeout 1s exceeded"; CRI-O:
-    /// "command timed out"; gRPC: the call's deadline.
+    /// Reports whether the call, or the command that it executes, exceeded its time limit. containerd: "timeout 1s
+    /// exceeded"; CRI-O: "command timed out"; gRPC: the call's deadline.
     pub fn is_timeout(&self) -> bool {
         let lower = self.message().to_lowercase();
         !matches!(self, OpError::NotSent(_))
             && ["deadline exceeded", "timeout", "timed out"].iter().any(|words| lower.contains(words))
     }
 
-    /// False if the operation certainly changed nothing.
+    /// Returns false if the operation certainly changed nothing.
     pub fn may_have_acted(&self) -> bool {
         !matches!(self, OpError::NotSent(_) | OpError::Refused(_))
     }
 
-    /// containerd refuses the removal of a container whose task remains.
+    /// Reports whether this is the error with which containerd refuses to remove a container whose task still exists.
     pub fn is_failed_precondition(&self) -> bool {
         matches!(self, OpError::Answered { code: Code::FailedPrecondition, .. })
     }

@@ -1,11 +1,12 @@
 //! Pod directories without a known pod, and when each one can be removed. They have two causes. If Wherry is killed
 //! between the creation of a pod's directory and its record, and the manifest is removed meanwhile, neither a record
-//! nor the runtime nor a manifest refers to the directory. And after a cancelled RunPodSandbox the runtime may still
-//! create the pod's cgroup when everything else of the pod is gone; the empty directory remains as a marker for that.
-//! The marker survives a kill of Wherry (W26).
+//! nor the runtime nor a manifest refers to the directory. After a cancelled RunPodSandbox, the runtime may still
+//! create the pod's cgroup when everything else of the pod is gone; the empty directory remains as a marker of this
+//! possibility. The marker survives a kill of Wherry (W26).
 //!
-//! When all three have been read and nothing can appear late any more, the node makes a worker that removes the
-//! directory together with the cgroup. A pod that returns meanwhile takes the directory over.
+//! When the records, the runtime and the manifests have been read and no late cgroup can appear any more, the node
+//! creates a worker that removes the directory together with the cgroup. A pod that returns meanwhile takes over the
+//! directory.
 
 use crate::api::names::{FullName, Uid};
 use crate::api::reason::Reason;
@@ -41,7 +42,7 @@ pub struct OrphanedDirectories {
 }
 
 impl OrphanedDirectories {
-    /// Directories found at the start. `is_known`: the pod has a worker.
+    /// Stores the directories that were found at the start. `is_known`: the pod has a worker.
     pub fn found(&mut self, found: Vec<PodDirectory>, is_known: impl Fn(&Uid) -> bool, now: Boot) {
         // A call of a previous run may still be in progress.
         let due = now + LATE;
@@ -57,13 +58,13 @@ impl OrphanedDirectories {
         self.by_pod.insert(uid, OrphanedDirectory { name, path: None, due });
     }
 
-    /// The pod has a worker again.
+    /// Removes and returns the directory of a pod that has a worker again.
     pub fn take(&mut self, uid: &Uid) -> Option<OrphanedDirectory> {
         self.by_pod.remove(uid)
     }
 
-    /// The pods whose directories have to be removed now. `may_run`: the runtime has a pod with the UID, so that its
-    /// files stay.
+    /// Takes the pods whose directories have to be removed now. `may_run`: the runtime has a pod with this UID, so
+    /// its files stay.
     pub fn take_due(&mut self, may_run: impl Fn(&Uid) -> bool, now: Boot, outbox: &mut Outbox) -> Vec<(Uid, FullName)> {
         let due = self.by_pod.iter().filter(|(uid, orphan)| orphan.due <= now && !may_run(uid));
         let due: Vec<Uid> = due.map(|(uid, _)| uid.clone()).collect();
@@ -79,8 +80,8 @@ impl OrphanedDirectories {
         taken
     }
 
-    /// `now`: the time of the last step. A directory that was due then waits for the first list or the manifests. Each
-    /// of them causes a step.
+    /// Returns the earliest due time after `now`, the time of the last step. A directory that was already due then
+    /// waits for the first list or the manifests, each of which causes a step.
     pub fn next_deadline(&self, now: Boot) -> Option<Boot> {
         self.by_pod.values().map(|orphan| orphan.due).filter(|due| *due > now).min()
     }

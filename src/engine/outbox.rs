@@ -15,22 +15,22 @@ use std::time::Duration;
 #[derive(Debug, Default, Serialize)]
 pub struct Outbox {
     pub ops: Ops,
-    /// All of these are empty between two steps.
+    /// This and all further lists are empty between two steps.
     #[serde(skip)]
     effects: Vec<Effect>,
     #[serde(skip)]
     ends: Vec<ContainerEnd>,
     #[serde(skip)]
     notices: Vec<Notice>,
-    /// Each pod once.
+    /// Each pod occurs once.
     #[serde(skip)]
     published: Vec<(Uid, FullName)>,
-    /// The changes among the effects.
+    /// The record changes among the effects.
     #[serde(skip)]
     begun_records: Vec<BegunRecord>,
 }
 
-/// A change of a record that this step begins.
+/// A record change that this step begins.
 #[derive(Clone, Debug)]
 pub struct BegunRecord {
     pub op: OpId,
@@ -43,7 +43,7 @@ impl Outbox {
         self.effects.push(effect);
     }
 
-    /// The pod's status has changed, or the pod has appeared or disappeared.
+    /// Publishes the pod: its status has changed, or the pod has appeared or disappeared.
     pub fn publish(&mut self, uid: &Uid, name: &FullName) {
         if !self.published.iter().any(|(of, called)| of == uid && called == name) {
             self.published.push((uid.clone(), name.clone()));
@@ -54,23 +54,24 @@ impl Outbox {
         self.ends.extend(ends);
     }
 
-    /// The pods that this step has published so far.
+    /// Returns the pods that this step has published so far.
     pub fn published(&self) -> &[(Uid, FullName)] {
         &self.published
     }
 
-    /// The events that this step has emitted so far.
+    /// Returns the events that this step has emitted so far.
     pub fn notices(&self) -> &[Notice] {
         &self.notices
     }
 
-    /// The changes of records that this step has begun so far.
+    /// Returns the record changes that this step has begun so far.
     pub fn begun_records(&self) -> &[BegunRecord] {
         &self.begun_records
     }
 
-    /// The effects since the last call. The notices of a step may be reactions to the ends of containers. An answer to
-    /// a request follows the new status of its pod.
+    /// Takes the effects since the last call. Terminations of containers come first, because the notices may be
+    /// reactions to them. All other effects come after the statuses, because the answer to a request has to follow
+    /// the new status of its pod.
     pub fn take(&mut self) -> Vec<Effect> {
         self.begun_records.clear();
         let others = self.ends.len() + self.notices.len() + self.published.len();

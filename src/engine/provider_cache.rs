@@ -1,4 +1,4 @@
-//! The responses of credential providers that still count, so that a provider is not asked for each pull.
+//! The responses of credential providers that are still valid, so that not every pull has to run a provider.
 
 use crate::api::credential_provider::{CacheKey, Provided, registry_of};
 use crate::api::registry_credentials::Keyring;
@@ -25,7 +25,7 @@ pub struct ProviderCache {
 }
 
 impl ProviderCache {
-    /// The response that counts for the repository: its own, that of its registry, or the global one.
+    /// Returns the valid response for the repository: its own, that of its registry, or the global one.
     pub fn get(&self, provider: &str, repository: &str, now: Boot) -> Option<&Keyring> {
         let keys = [CacheKey::Image, CacheKey::Registry, CacheKey::Global];
         keys.into_iter().find_map(|key| {

@@ -8,7 +8,7 @@ use std::fmt;
 pub enum RecordError {
     /// The record is not JSON.
     Syntax(String),
-    /// The record has another version, or none, than the one that this Wherry reads.
+    /// The record has no version, or another version than this Wherry reads.
     Version {
         found: Option<u64>,
         read: u64,
@@ -19,7 +19,7 @@ pub enum RecordError {
         field: &'static str,
         why: String,
     },
-    /// `pod` is not a Pod of the API.
+    /// The field `pod` is not a valid Pod of the API.
     NotAPod(String),
     /// The UID differs from the one in the record's key.
     OtherPod(Uid),
@@ -43,7 +43,7 @@ impl fmt::Display for RecordError {
 /// Parses a record of this version.
 ///
 /// # Errors
-/// The text is not JSON, or the version is another one.
+/// The text is not JSON, or has another version.
 pub fn parse(text: &str, version: u64) -> Result<Value, RecordError> {
     let value: Value = serde_json::from_str(text).map_err(|e| RecordError::Syntax(e.to_string()))?;
     match value.get("version").and_then(Value::as_u64) {

@@ -10,7 +10,7 @@ use std::fmt;
 
 pub type Fields = Map<String, Value>;
 
-/// The fields of a record without content.
+/// Returns the fields of a record without content: only the version.
 pub fn of(version: u64) -> Fields {
     [("version".to_owned(), Value::from(version))].into_iter().collect()
 }
@@ -25,11 +25,11 @@ pub fn put<T: Serialize>(of: &T, all: &mut Fields) {
 /// Parses a record of this version.
 ///
 /// # Errors
-/// The text is not a JSON object, or the version is another one.
+/// The text is not a JSON object, or has another version.
 pub fn parse(text: &str, version: u64) -> Result<Fields, RecordError> {
     match crate::engine::record_error::parse(text, version)? {
         Value::Object(all) => Ok(all),
-        // (An object only has a version.)
+        // (Not reached: only an object can have a version.)
         _ => Err(RecordError::Version { found: None, read: version }),
     }
 }
@@ -69,7 +69,7 @@ impl<'de> Deserializer<'de> for Taker<'_> {
 struct Taken<'f> {
     all: &'f mut Fields,
     fields: std::slice::Iter<'static, &'static str>,
-    /// The field of the key that was returned last.
+    /// The field whose key was returned last.
     value: Option<(&'static str, Value)>,
 }
 

@@ -19,12 +19,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// `d` plus 0 to 50 % (W9).
+    /// Returns `d` plus 0 to 50 % (W9).
     pub fn jitter(&mut self, d: Duration) -> Duration {
         d + self.spread(d).mul_f64(0.5)
     }
 
-    /// 0 to `d`.
+    /// Returns a random duration from 0 to `d`.
     pub fn spread(&mut self, d: Duration) -> Duration {
         d.mul_f64((self.draw() >> 11) as f64 / (1u64 << 53) as f64)
     }

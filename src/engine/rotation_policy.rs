@@ -8,9 +8,9 @@ use std::time::Duration;
 pub struct RotationPolicy {
     /// `containerLogMaxSize` in bytes. None: no rotation.
     pub max_size: Option<u64>,
-    /// `containerLogMaxFiles`: the number of files of a container, with the current one.
+    /// `containerLogMaxFiles`: the number of log files of a container, including the current one.
     pub max_files: usize,
-    /// `containerLogMaxWorkers`: the number of rotations at the same time.
+    /// `containerLogMaxWorkers`: the maximum number of rotations at the same time.
     pub workers: usize,
     /// `containerLogMonitorInterval`: the minimum time between two checks of a log.
     pub interval: Duration,

@@ -1,5 +1,5 @@
-//! The connection to the container runtime, and the status that the runtime reports: when to read it, and what follows
-//! from it for starts (P6).
+//! The connection to the container runtime, and the status that the runtime reports: when to read it, and whether
+//! pods may start (P6).
 
 use crate::api::facts::RuntimeFact;
 use crate::api::runtime_features::{CdiDevices, ImageVolumes, RuntimeFeatures, StopSignals};
@@ -14,13 +14,13 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The interval between two status calls to the runtime: while it is not ready, and otherwise.
+/// The interval between two status calls while the runtime is not ready, and otherwise (`STATUS_PERIOD`).
 const STATUS_SOON: Duration = Duration::from_secs(1);
 const STATUS_PERIOD: Duration = Duration::from_secs(60);
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
 enum Connection {
-    /// `why`: None if there was no attempt to connect yet.
+    /// `why`: None before the first attempt to connect.
     Down { why: Option<String> },
     /// `answered`: the runtime has reported its status on this connection.
     Up { answered: bool },
@@ -62,7 +62,7 @@ impl Runtime {
         self.connection == Connection::Up { answered: true }
     }
 
-    /// Why there is no connection.
+    /// Returns the reason why there is no connection.
     pub fn error(&self) -> Option<&str> {
         match &self.connection {
             Connection::Down { why } => why.as_deref(),
@@ -70,7 +70,7 @@ impl Runtime {
         }
     }
 
-    /// P6: the runtime has reported on this connection that it is ready.
+    /// P6: returns true if the runtime has reported on this connection that it is ready.
     pub fn is_ready(&self) -> bool {
         self.has_answered() && self.fact.as_ref().is_some_and(|f| f.runtime_not_ready.is_none())
     }
@@ -79,7 +79,7 @@ impl Runtime {
         self.fact.as_ref().is_some_and(|f| f.network_not_ready.is_none())
     }
 
-    /// The optional features of the runtime, perhaps from an earlier connection.
+    /// Returns the optional features of the runtime, perhaps from an earlier connection.
     pub fn features(&self) -> &RuntimeFeatures {
         static NONE: RuntimeFeatures = RuntimeFeatures {
             supplemental_groups_policy: false,
@@ -91,18 +91,18 @@ impl Runtime {
         self.fact.as_ref().map_or(&NONE, |f| &f.features)
     }
 
-    /// `unknown` before the first answer.
+    /// Returns the runtime's name, or `unknown` before the first answer.
     pub fn name(&self) -> &str {
         self.fact.as_ref().map_or("unknown", |f| f.name.as_str())
     }
 
-    /// `containerd://1.7.0`; empty before the first answer.
+    /// Returns a string such as `containerd://1.7.0`, which is empty before the first answer.
     pub fn name_and_version(&self) -> String {
         self.fact.as_ref().map(|f| format!("{}://{}", f.name, f.version)).unwrap_or_default()
     }
 
-    /// The time of the next status call. None: one is in flight, or there is no connection, and the next one causes a
-    /// call.
+    /// Returns the time of the next status call. None: a call is in flight, or there is no connection; the next
+    /// connection causes a call.
     pub fn next_status(&self) -> Option<Boot> {
         self.next_status
     }
@@ -116,8 +116,8 @@ impl Runtime {
         }
     }
 
-    /// Handles the answer, and plans the next call. True if the pods have to know: this is the first answer, or the
-    /// network has become ready.
+    /// Handles the answer to a status call, and schedules the next call. Returns true if the pods have to be
+    /// notified: this is the first answer, or the network has become ready.
     pub fn answered(&mut self, result: Result<Answer, OpError>, now: Boot, rng: &mut Rng) -> bool {
         self.reading_status = false;
         let mut news = false;
@@ -133,10 +133,10 @@ impl Runtime {
         news
     }
 
-    /// The health check: the runtime's name and version, or the reason why it cannot start pods.
+    /// Checks the runtime's health. Returns the runtime's name and version, or the reason why it cannot start pods.
     ///
     /// # Errors
-    /// If there is no connection, no status yet, or a status that is not ready.
+    /// There is no connection, no status yet, or the runtime or its network is not ready.
     pub fn check(&self) -> Result<String, String> {
         match &self.connection {
             Connection::Down { why } => {

@@ -1,4 +1,4 @@
-//! The severity of an event of Kubernetes.
+//! The severity of a Kubernetes event.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {

@@ -32,7 +32,7 @@ const SUSPECT: u32 = 5;
 pub struct InFlight {
     limit: usize,
     patience: Duration,
-    /// The pods that hold a slot, and the end of their patience.
+    /// The pods that hold a slot, and the time when the patience for their call ends.
     held: BTreeMap<Uid, Boot>,
     hanging: BTreeSet<Uid>,
     /// Pods whose last call hung.
@@ -66,12 +66,12 @@ impl InFlight {
         }
     }
 
-    /// The slot whose patience ends first.
+    /// Returns the held slot whose patience ends first.
     fn first(&self) -> Option<(Boot, &Uid)> {
         self.held.iter().map(|(uid, until)| (*until, uid)).min()
     }
 
-    /// True if another call may start.
+    /// Returns true if another call may start.
     pub fn has_room(&mut self, now: Boot) -> bool {
         self.expire(now);
         self.held.len() < self.limit && self.is_below_ceiling()
@@ -87,7 +87,7 @@ impl InFlight {
         self.held.insert(uid.clone(), now + self.patience / shorter);
     }
 
-    /// The call has ended.
+    /// Ends the call of this pod.
     pub fn end(&mut self, uid: &Uid) {
         if self.held.remove(uid).is_some() {
             self.suspects.remove(uid);
@@ -101,15 +101,16 @@ impl InFlight {
         self.suspects.remove(uid);
     }
 
-    /// When the patience of a call frees a slot. None if a slot is free, or if only the end of a call can free one.
+    /// Returns the time at which the end of a call's patience frees a slot. None if a slot is free already, or if
+    /// only the end of a call can free one.
     pub fn frees_at(&self) -> Option<Boot> {
         let full = self.held.len() >= self.limit && self.is_below_ceiling();
         full.then(|| self.first()).flatten().map(|(until, _)| until)
     }
 }
 
-/// One slot for each pod; the others queue, first come first served. The cost of finding a place does not depend on the
-/// length of the queue.
+/// The slots of one class, at most one for each pod. Pods without a slot queue, first come, first served. Looking up
+/// a pod's place does not scan the queue.
 #[derive(Debug, Serialize)]
 pub struct Slots {
     in_flight: InFlight,
@@ -125,14 +126,14 @@ impl Slots {
         Slots { in_flight, queue: BTreeMap::new(), places: BTreeMap::new(), drawn: 0 }
     }
 
-    /// True if the pod may make its next call now. Otherwise the pod is in the queue until `grant` returns it. A pod
-    /// whose patience is over first gives its slot back.
+    /// Returns true if the pod may make its next call now. Otherwise the pod is in the queue until `grant` returns
+    /// it. If all slots are held, hanging calls lose their slots first.
     pub fn take(&mut self, uid: &Uid, now: Boot) -> bool {
         self.in_flight.expire(now);
         if self.in_flight.held.contains_key(uid) {
             return true;
         }
-        // The hanging call has ended, because the pod makes another one.
+        // The pod makes another call, so its hanging call has ended.
         self.in_flight.hanging.remove(uid);
         let first = self.queue.first_key_value().is_none_or(|(_, first)| first == uid);
         if first && self.in_flight.has_room(now) {
@@ -165,7 +166,7 @@ impl Slots {
         self.in_flight.end(uid);
     }
 
-    /// The number of pods ahead of this one in the queue; None if it does not wait.
+    /// Returns the number of pods ahead of this one in the queue; None if it does not wait.
     pub fn ahead_of(&self, uid: &Uid) -> Option<usize> {
         self.queue.values().position(|u| u == uid)
     }
@@ -247,7 +248,7 @@ impl StartSlots {
         self.all_mut().into_iter().find_map(|(_, slots)| slots.grant(now))
     }
 
-    /// When a waiting pod gets the slot of a hanging call.
+    /// Returns the time at which a waiting pod gets the slot of a hanging call.
     pub fn next_deadline(&self) -> Option<Boot> {
         self.all().into_iter().filter_map(Slots::grants_at).min()
     }
@@ -306,7 +307,7 @@ mod tests {
         let granted = (11..1000).flat_map(|s| slots.grant(at(s))).count();
         // 32 in total: 3 held their slots before.
         assert_eq!((granted, slots.grants_at()), (29, None));
-        // The end of a call makes room for one more.
+        // The end of a call lets one more start.
         slots.release(&uid(0));
         assert_eq!((slots.grant(at(1000)), slots.grant(at(1000))), (Some(uid(32)), None));
     }

@@ -12,7 +12,7 @@ const NO_ADDRESS: &str =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Http(HttpTarget),
-    /// A TCP connection can be opened.
+    /// Succeeds if a TCP connection can be opened.
     Tcp(Destination),
     Grpc(GrpcTarget),
     Sleep(Duration),
@@ -40,23 +40,23 @@ pub struct GrpcTarget {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodAddress {
     Own(String),
-    /// The pod has the node's network.
+    /// The pod uses the node's network.
     Node,
-    /// The runtime reports none. The node's address would be that of another service.
+    /// The runtime reports no address. The node's address is no substitute: another service may listen there.
     Unknown,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// An IP address or a name. None: the node itself, because the pod has the node's network.
+    /// An IP address or a name. None: the node itself, because the pod uses the node's network.
     pub host: Option<String>,
     pub port: u16,
-    /// The address of a name, or the reason why there is none.
+    /// The address of a host name, or the reason why there is none. None before the look-up.
     pub looked_up: Option<Result<IpAddr, String>>,
 }
 
 impl Target {
-    /// The name that has to be looked up before the handler starts. (A gRPC probe has no host.)
+    /// Returns the host name that has to be looked up before the handler starts. (A gRPC probe has no host.)
     pub fn name(&self) -> Option<&str> {
         let to = match self {
             Target::Http(http) => &http.to,
@@ -66,7 +66,7 @@ impl Target {
         to.host.as_deref().filter(|host| *host != "localhost" && host.parse::<IpAddr>().is_err())
     }
 
-    /// The name has this address. The error is the reason why there is none.
+    /// Sets the address of the host name. The error is the reason why there is none.
     pub fn set_address(&mut self, address: Result<IpAddr, String>) {
         match self {
             Target::Http(http) => http.to.looked_up = Some(address),

@@ -1,4 +1,4 @@
-//! Deadlines, one per key, of which the earliest is found quickly.
+//! Deadlines, one per key, with fast access to the earliest one.
 
 use crate::api::time::Boot;
 use serde::{Serialize, Serializer};
@@ -53,13 +53,13 @@ impl<K: Ord + Clone> Timers<K> {
         }
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub fn next(&self) -> Option<Boot> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
     /// Removes and returns the keys that are due at `now`, ordered by time and then by key. A timer that is set while
-    /// they are handled waits for the next call, even if it is due already, so that a turn always ends.
+    /// they are handled waits for the next call, even if it is due already, so that a turn of the loop always ends.
     pub fn expired(&mut self, now: Boot) -> Vec<K> {
         let mut due = Vec::new();
         while self.next().is_some_and(|at| at <= now) {
@@ -71,7 +71,7 @@ impl<K: Ord + Clone> Timers<K> {
         due
     }
 
-    /// All keys with their deadlines.
+    /// Returns all keys with their deadlines.
     pub fn all(&self) -> impl Iterator<Item = (&K, Boot)> {
         self.by_key.iter().map(|(key, at)| (key, *at))
     }

@@ -1,4 +1,4 @@
-//! The ranges of ids of the pods with user namespaces: no two pods have the same one (W28).
+//! The id ranges of pods with user namespaces: no two pods have the same range (W28).
 //!
 //! An annotation of the sandbox contains its range, so nothing has to be stored.
 
@@ -16,7 +16,7 @@ pub struct UserNamespaces {
 }
 
 impl UserNamespaces {
-    /// The range for a new sandbox of the pod. A pod keeps its range until `release`.
+    /// Returns the range for a new sandbox of the pod. A pod keeps its range until `release`.
     pub fn take(&mut self, uid: &Uid) -> IdRange {
         if let Some(range) = self.held.get(uid) {
             return *range;
@@ -35,7 +35,7 @@ impl UserNamespaces {
         self.listed = ranges;
     }
 
-    /// Nothing of the pod runs any more. Its sandbox may still be listed.
+    /// Releases the pod's range, because nothing of the pod runs any more. Its sandbox may still be listed.
     pub fn release(&mut self, uid: &Uid) {
         self.held.remove(uid);
     }

@@ -1,19 +1,19 @@
-//! The only reader of clocks. Both clocks are read through the vDSO, without a system call.
+//! The only code that reads the clocks. Both reads go through the vDSO, without a system call.
 
 use crate::api::time::{Boot, Now, Wall};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// The current time on both clocks.
+/// Returns the current time of both clocks.
 pub fn now() -> Now {
     Now { boot: boot(), wall: Wall(nanoseconds(clock_gettime(ClockId::Realtime))) }
 }
 
-/// The current time on CLOCK_BOOTTIME.
+/// Returns the current time of CLOCK_BOOTTIME.
 pub fn boot() -> Boot {
     Boot(u64::try_from(nanoseconds(clock_gettime(ClockId::Boottime))).unwrap_or(0))
 }
 
-/// Saturates in the year 2262.
+/// Converts a time to nanoseconds. The result saturates in the year 2262.
 fn nanoseconds(t: Timespec) -> i64 {
     t.tv_sec.saturating_mul(1_000_000_000).saturating_add(t.tv_nsec)
 }

@@ -1,6 +1,6 @@
 //! Helper threads for work that can block: fsync, the removal of a large tree, a path on a hung network file system.
-//! The main thread sends jobs to a thread over that thread's own channel, one at a time. Answers return over one shared
-//! channel and a waker. Nothing else is shared.
+//! The main thread sends jobs to a thread over that thread's own channel, one at a time. The answers of all threads
+//! arrive over one shared channel, and a waker wakes the event loop. Nothing else is shared.
 //!
 //! Each class of jobs has its own threads and queue (`pool`). A slow or hung class does not delay other classes: a hung
 //! manifest never delays the writing of a record.
@@ -25,7 +25,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// `A` is the common answer type of all jobs, usually an enum.
+/// The helper threads and their jobs. `A` is the common answer type of all jobs, usually an enum.
 pub struct Helpers<A> {
     answering: Answering<A>,
     answers: Receiver<(u64, A)>,
@@ -36,7 +36,8 @@ pub struct Helpers<A> {
 }
 
 impl<A: Send + 'static> Helpers<A> {
-    /// `token` is ready when there are answers. A poll can have only one waker.
+    /// Creates the helpers without any thread. `token` becomes ready when there are answers. A poll can have only one
+    /// waker.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Helpers<A>> {
         let (send, answers) = unbounded();
         Ok(Helpers {
@@ -48,7 +49,8 @@ impl<A: Send + 'static> Helpers<A> {
         })
     }
 
-    /// Queues a job. It starts at the next `drive`, or when a thread of its class is free. `name` is used in messages.
+    /// Queues a job. The job starts at the next `drive`, or when a thread of its class is free. `name` is used in
+    /// messages.
     pub fn submit(
         &mut self,
         class: Class,
@@ -59,8 +61,8 @@ impl<A: Send + 'static> Helpers<A> {
         self.push(class, name, None, deadline, Box::new(work))
     }
 
-    /// Queues a job that accesses a path that may hang. In each class, one job per path runs at a time. If it hangs,
-    /// the others fail immediately until it returns, so a hung path occupies only one thread.
+    /// Queues a job that accesses a path that may hang. In each class, one job per path runs at a time. If that job
+    /// hangs, the other jobs for the path fail immediately until it returns, so a hung path occupies only one thread.
     pub fn submit_for(
         &mut self,
         class: Class,
@@ -99,17 +101,18 @@ impl<A: Send + 'static> Helpers<A> {
         }
     }
 
-    /// The latest time of the next `drive`; immediately if a job can start.
+    /// Returns when `drive` must be called next: at once if a job can start, otherwise at the earliest deadline of a
+    /// job.
     pub fn next_deadline(&self) -> Option<Boot> {
         self.pools.iter().filter_map(Pool::next_deadline).min()
     }
 
-    /// All jobs that have not finished.
+    /// Returns all jobs that have not finished.
     pub fn pending(&self) -> impl Iterator<Item = PendingJob> {
         self.pools.iter().flat_map(Pool::pending)
     }
 
-    /// The number of abandoned threads of a class that have not returned.
+    /// Returns the number of abandoned threads of a class that have not returned.
     pub fn stuck(&self, class: Class) -> usize {
         self.pools[class as usize].stuck()
     }
@@ -155,7 +158,8 @@ mod tests {
         clock::boot() + Duration::from_millis(ms)
     }
 
-    /// Number of threads of this process with the name of the helpers. Other tests have threads too.
+    /// Returns the number of helper threads of this process, which have a name of their own. Other tests run threads,
+    /// too.
     fn helper_threads() -> usize {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         tasks
@@ -189,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Fills all active threads of a class, and adds `after` more jobs to its queue.
+    /// Occupies every thread that a class may have with a job that hangs, and queues `after` more such jobs.
     fn fill(rig: &mut Rig, hung: &Hung, class: Class, after: usize, deadline: Boot) {
         for _ in 0..class.at_work() + after {
             rig.helpers.submit(class, "hang", deadline, hung.job());
@@ -223,7 +227,7 @@ mod tests {
         // Hung threads are reported at the deadline and replaced, up to the limit.
         let mut hung = Hung::new();
         for _ in 0..(CLASS.at_work() + CLASS.replaced()) / CLASS.at_work() {
-            // Each round has its own deadline, so that no job is late before it starts.
+            // Each round has its own deadline, so that no job misses its deadline before it starts.
             fill(&mut rig, &hung, CLASS, 0, in_ms(200));
             let out = rig.collect(CLASS.at_work());
             assert!(out.iter().all(|f| f.result == Err(JobError::Stuck { name: "hang" })), "{out:?}");
@@ -284,7 +288,7 @@ mod tests {
             rig.helpers.submit(Class::Records, "id", in_ms(60_000), id);
             *rig.collect(1)[0].result.as_ref().unwrap()
         };
-        // On a busy machine a rest may end before the next job.
+        // On a busy machine, an idle thread may end before the next job arrives.
         let mut last = thread();
         let same = (0..100).any(|_| std::mem::replace(&mut last, thread()) == last);
         assert!(same, "each job had a thread of its own");

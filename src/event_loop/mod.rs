@@ -2,9 +2,9 @@
 //! the signal handlers, the helpers' waker, and one timerfd armed with the earliest deadline. This module knows nothing
 //! about pods. It has no periodic tick: without work it sleeps until the next deadline.
 //!
-//! - `poll`: the turn, tokens, the ready list;
+//! - `poll`: one turn of the loop, tokens, the ready list;
 //! - `registered`: the descriptors in the poll, as reported by the kernel;
-//! - `clock`: the only reader of clocks;
+//! - `clock`: the only code that reads the clocks;
 //! - `signals`: signals as an enum;
 //! - `helpers`: threads for blocking work.
 //!

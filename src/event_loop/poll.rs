@@ -5,9 +5,9 @@
 //! in the next turn, which does not wait. Thus a flooded source costs one budget per turn, and the other sources are
 //! served in each turn too.
 //!
-//! One timerfd on CLOCK_BOOTTIME provides the time, so suspend counts. It is armed with an absolute time, and set again
-//! only if the earliest deadline changes. It is never read: setting it clears it, and with edge triggering it wakes the
-//! loop only once.
+//! One timerfd on CLOCK_BOOTTIME serves all deadlines, so time in suspend counts. It is armed with an absolute time,
+//! and set again only if the earliest deadline changes. It is never read: setting it clears it, and with edge
+//! triggering it wakes the loop only once.
 
 use super::clock;
 use crate::api::time::Boot;
@@ -76,7 +76,7 @@ impl EventLoop {
         token()
     }
 
-    /// The registry, and a function that allocates tokens, for a source that accepts connections.
+    /// Returns the registry and a function that allocates tokens, for a source that accepts connections.
     pub fn accepting(&mut self) -> (&Registry, impl FnMut() -> Token) {
         let EventLoop { poll, next_token, .. } = self;
         let token = || {
@@ -87,7 +87,7 @@ impl EventLoop {
         (poll.registry(), token)
     }
 
-    /// Reports that this source stopped because of its budget. It is ready in the next turn, which does not wait.
+    /// Notes that a source stopped because its budget was used up. It is ready in the next turn, which does not wait.
     pub fn again(&mut self, token: Token) {
         if !self.again.contains(&token) {
             self.again.push(token);
@@ -123,22 +123,22 @@ impl EventLoop {
         Ok(())
     }
 
-    /// The number of finished waits.
+    /// Returns the number of turns of the loop so far.
     pub fn turns(&self) -> u64 {
         self.turns
     }
 
-    /// The number of events for a token since the start. Tokens from `token` share one counter.
+    /// Returns the number of events for a token since the start. All tokens allocated by `token` share one counter.
     pub fn seen(&self, token: Token) -> u64 {
         self.seen.get(&counted_as(token)).copied().unwrap_or(0)
     }
 
-    /// The number of events for all tokens from `token`.
+    /// Returns the number of events for all tokens allocated by `token`.
     pub fn seen_of_given_out(&self) -> u64 {
         self.seen(Token(FIRST_DYNAMIC))
     }
 
-    /// The epoll, the timerfd, and the time at which the timer fires next.
+    /// Returns the descriptors of the epoll instance and of the timerfd, and the time at which the timer fires next.
     pub fn own(&self) -> (RawFd, RawFd, Option<Boot>) {
         (self.poll.as_raw_fd(), self.timer.as_raw_fd(), self.armed)
     }
@@ -161,7 +161,8 @@ impl EventLoop {
     }
 }
 
-/// The counter of a token. Allocated tokens share one, otherwise the table would grow without limit.
+/// Returns the key of a token's counter. Allocated tokens share one counter; otherwise the table would grow without
+/// limit.
 fn counted_as(token: Token) -> usize {
     if token == TIMER { TIMER.0 } else { token.0.min(FIRST_DYNAMIC) }
 }

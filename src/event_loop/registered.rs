@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
 impl EventLoop {
-    /// The descriptors in the poll and their tokens, including the loop's own timerfd. Empty if /proc cannot be read.
+    /// Returns the descriptors in the poll and their tokens, including the loop's own timerfd. Empty if /proc cannot
+    /// be read.
     pub fn registered(&self) -> BTreeMap<RawFd, Token> {
         let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.own().0)).unwrap_or_default();
         parse(&text)
     }
 
-    /// True for the token of the loop's timerfd.
+    /// Reports whether `token` is that of the loop's timerfd.
     pub fn is_timer(token: Token) -> bool {
         token == super::poll::TIMER
     }

@@ -1,5 +1,5 @@
-//! Signals as values. For each signal, the handler of signal-hook writes a byte to a separate socket. The read ends are
-//! in the poll with one token. Several signals of the same kind before the next turn count as one.
+//! Signals as values. For each signal, the handler of signal-hook writes a byte to a separate socket. The read ends
+//! are registered in the poll under one token. Several signals of the same kind before the next turn count as one.
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, RawFd};
 pub enum Signal {
     /// SIGTERM: exit. Pods continue to run (S10).
     Terminate,
-    /// SIGINT: as SIGTERM.
+    /// SIGINT: the same as SIGTERM.
     Interrupt,
     /// SIGHUP: reload the configuration and the manifests.
     Hangup,
@@ -42,12 +42,12 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Both descriptors of each signal: the read end in the poll, and the handler's write end.
+    /// Returns both descriptors of each signal: the read end in the poll, and the handler's write end.
     pub fn descriptors(&self) -> impl Iterator<Item = (Signal, RawFd, RawFd)> {
         self.sources.iter().zip(&self.handlers).map(|((signal, _, read), write)| (*signal, read.as_raw_fd(), *write))
     }
 
-    /// The signals since the last call. Call it when the token is ready.
+    /// Returns the signals that arrived since the last call. Call it when the token is ready.
     pub fn take(&mut self) -> Vec<Signal> {
         let mut taken = Vec::new();
         for (signal, _, read) in &mut self.sources {
@@ -67,7 +67,7 @@ impl Drop for Signals {
     }
 }
 
-/// Reads until it would block. Returns true if there was data.
+/// Reads until the socket would block. Returns true if there was data.
 fn drain(read: &mut UnixStream) -> bool {
     let mut any = false;
     let mut bytes = [0; 64];

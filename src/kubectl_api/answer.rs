@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl KubectlApi {
-    /// The first step of a request.
+    /// Returns the first step of a request.
     pub fn request(&self, snapshot: &Snapshot<'_>, request: &ApiRequest<'_>, body: &[u8]) -> FirstStep {
         let Admitted { client, target, query } = match head::admit(snapshot, request) {
             Ok(admitted) => admitted,
@@ -87,7 +87,7 @@ impl KubectlApi {
         }
         let version = self.objects.versions.current();
         let number = |field| asked.query.number(field).map_err(Failure::bad_request);
-        // The whole list is sent, whatever the limit.
+        // The whole list is always sent, regardless of the limit.
         number("limit")?;
         number("timeoutSeconds")?;
         let requested = number("resourceVersion")?.unwrap_or(0);
@@ -117,7 +117,7 @@ impl KubectlApi {
         if initial && version > self.objects.versions.current() {
             return Err(Failure::version_too_large(version, self.objects.versions.current()));
         }
-        // Without a version, and for a list as a stream, the watch begins with every object.
+        // Without a version, and for a streaming list, the watch begins with every object.
         let version = if initial { 0 } else { version };
         if version > 0 {
             let kind = selection.resource.kind;
@@ -136,7 +136,7 @@ impl KubectlApi {
         Ok(NextStep::Respond(ApiResponse::watch(watch)))
     }
 
-    /// The response that follows the engine's answer.
+    /// Returns the response that follows the engine's answer.
     ///
     /// # Errors
     /// The failure for the client.
@@ -154,7 +154,7 @@ impl KubectlApi {
         }
     }
 
-    /// The engine has shortened the grace period of a pod.
+    /// Returns the response after the engine has shortened the grace period of a pod.
     fn deleted_again(
         &self,
         snapshot: &Snapshot<'_>,
@@ -163,7 +163,7 @@ impl KubectlApi {
         answer: std::result::Result<Reply, RequestError>,
     ) -> Result<ApiResponse> {
         answer.map_err(Failure::internal)?;
-        // It has the new grace period. A pod that ended meanwhile is shown as it was.
+        // The current object has the new grace period. A pod that has ended meanwhile is shown as it was before.
         let now = self.object(snapshot, key).filter(|now| now["metadata"]["uid"] == live["metadata"]["uid"]);
         Ok(ApiResponse::json(&now.unwrap_or(live)))
     }
@@ -188,7 +188,7 @@ fn session(asked: &Asked<'_>, subresource: &str) -> Result<NextStep> {
     Ok(NextStep::Session { request, log })
 }
 
-/// What the client wants from the pod.
+/// Returns what the client wants from the pod.
 fn stream_kind(subresource: &str, query: &Query) -> StreamKind {
     let container = query.get("container").map(str::to_owned);
     let [stdin, stdout, stderr, tty] = ["stdin", "stdout", "stderr", "tty"].map(|name| query.flag(name));
@@ -209,7 +209,7 @@ fn include(query: &Query) -> Result<Include> {
     }
 }
 
-/// A document that is not an object.
+/// Returns a document that is not an object, such as discovery information.
 fn document(target: &Target, architecture: &str, accept: &str, is_verbose: bool) -> Result<NextStep> {
     let of = |core: bool, legacy: fn() -> Value| -> Result<ApiResponse> {
         Ok(match accept::discovery(accept)? {
@@ -236,7 +236,7 @@ fn document(target: &Target, architecture: &str, accept: &str, is_verbose: bool)
     }))
 }
 
-/// A review, the only object that is created without being stored.
+/// Answers a review, the only object that a client creates and that is not stored.
 fn review(asked: &Asked<'_>, body: &[u8]) -> Result<NextStep> {
     let kind = asked.path.resource.kind;
     let object = object(body, asked.request.media_type)?;

@@ -22,17 +22,17 @@ impl Asked<'_> {
         self.query.all("dryRun").any(|v| v == "All")
     }
 
-    /// The pod that the path names.
+    /// Returns the pod that the path names.
     ///
     /// # Errors
-    /// It does not exist.
+    /// The pod does not exist.
     pub fn pod(&self) -> Result<&Rc<Pod>> {
         let name = self.full_name();
         let pod = self.snapshot.engine.pod_named(&name);
         pod.map(|view| view.pod).ok_or_else(|| Failure::not_found(self.path.resource, &name.name))
     }
 
-    /// The namespace and the name in the path. A part that the path does not have is empty.
+    /// Returns the namespace and the name in the path. A part that the path does not contain is empty.
     pub fn full_name(&self) -> FullName {
         let (namespace, name) = (self.path.namespace.as_deref(), self.path.name.as_deref());
         FullName::new(namespace.unwrap_or_default(), name.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! The rules for a request that changes an object. Its answer follows when the change is in force.
+//! The rules for a request that changes an object. The response is sent when the change is in force.
 
 use super::asked::Asked;
 use super::change_queue::{ChangeOf, FileChange, RequestedChange};
@@ -20,9 +20,9 @@ use crate::engine::control::Request;
 use serde_json::Value;
 use std::time::Duration;
 
-/// How a request wants to change an object.
+/// The options of a request that changes an object.
 struct ChangeOptions {
-    /// Of a deletion.
+    /// The grace period of a deletion.
     grace: Option<Duration>,
     dry_run: bool,
 }
@@ -69,7 +69,7 @@ impl KubectlApi {
 }
 
 impl ChangeOptions {
-    /// `body`: the options of a deletion.
+    /// Reads the options from the query and from `body`, which contains the options of a deletion.
     fn read(asked: &Asked<'_>, body: &Value) -> Result<ChangeOptions> {
         let seconds = body.get("gracePeriodSeconds").and_then(Value::as_u64);
         let of_query = asked.query.number("gracePeriodSeconds").map_err(Failure::bad_request)?;
@@ -79,7 +79,8 @@ impl ChangeOptions {
     }
 }
 
-/// W4: the pod terminates already. A grace period can only shorten the one that has started.
+/// W4: handles the deletion of a pod that is already terminating. A grace period can only shorten the one that has
+/// started.
 fn delete_again(key: Key, live: Value, options: &ChangeOptions) -> NextStep {
     let Some(grace) = options.grace.filter(|_| !options.dry_run) else {
         return NextStep::Respond(ApiResponse::json(&live));
@@ -89,7 +90,8 @@ fn delete_again(key: Key, live: Value, options: &ChangeOptions) -> NextStep {
     NextStep::Ask { request: Request::Shorten { pod, grace }, after: AfterAnswer::DeletedAgain { key, live }, log }
 }
 
-/// The change that the body of a request has, and the options of a deletion. A new object gets its name in `name`.
+/// Returns the change that the body of a request contains, and the options of a deletion. The name of a new object is
+/// stored in `name`.
 fn read_body(
     asked: &Asked<'_>,
     verb: &str,

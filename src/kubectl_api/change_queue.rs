@@ -1,5 +1,5 @@
-//! Changes of manifests, one after the other, so that each begins with the result of the one before. A helper writes or
-//! removes the file, and the client gets its answer when the engine has accepted the result.
+//! Processes changes to manifests one at a time, so that each starts from the result of the previous one. A helper
+//! thread writes or removes the file, and the client gets its response when the engine has accepted the result.
 
 use super::request::Result;
 use crate::api::kube::edit::{Edited, ManifestEdit};
@@ -12,12 +12,12 @@ use crate::engine::control::RequestId;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a client waits for the engine to accept a change. (The manifests may be on a file system that is slow.)
+/// How long a client waits for the engine to accept a change. (The manifests may be on a slow file system.)
 pub(super) const ACCEPT_TIMEOUT: Duration = Duration::from_secs(20);
-/// The maximum number of changes that wait for a helper or for the engine.
+/// Maximum number of changes that wait for a helper or for the engine.
 const MAX_CHANGES: usize = 64;
 
-/// A change that a client has requested. (Without `Debug`: it may be a Secret.)
+/// A change that a client has requested. (It does not implement `Debug`, because it may contain a Secret.)
 pub struct RequestedChange {
     pub(super) of: ChangeOf,
     pub(super) file: FileChange,
@@ -28,13 +28,13 @@ pub(super) struct ChangeOf {
     pub(super) key: Key,
     /// Only check the change.
     pub(super) dry_run: bool,
-    /// For the removal of a pod: the client's grace period, which can only be shorter than the pod's.
+    /// For the removal of a pod, the client's grace period. It can only shorten the pod's own.
     pub(super) grace: Option<Duration>,
 }
 
 /// What a helper does with the manifests.
 pub struct FileChange {
-    /// The path of the file that defines the object now. None: the object gets a new file.
+    /// The path of the file that currently defines the object. None: the object gets a new file.
     pub file: Option<String>,
     pub manifest: ManifestEdit,
     /// Only check the change.
@@ -44,7 +44,7 @@ pub struct FileChange {
 #[derive(Default)]
 pub(super) struct ChangeQueue {
     waiting: VecDeque<(RequestId, RequestedChange)>,
-    /// The change that a helper carries out.
+    /// The change that a helper is carrying out.
     running: Option<RunningChange>,
     /// The changes that the engine has not accepted yet.
     pub(super) written: Vec<WrittenChange>,
@@ -65,13 +65,13 @@ pub(super) struct WrittenChange {
 }
 
 impl ChangeQueue {
-    /// Whether a client waits for the answer to a change.
+    /// Reports whether there are no pending changes.
     pub(super) fn is_empty(&self) -> bool {
         self.running.is_none() && self.waiting.is_empty() && self.written.is_empty()
     }
 
     /// # Errors
-    /// Too many changes wait. Those of clients that have disconnected count too, if they are written.
+    /// Too many changes are pending. A written change is included even if its client has disconnected.
     pub(super) fn push(&mut self, request: RequestId, change: RequestedChange) -> Result<()> {
         if self.waiting.len() + self.written.len() >= MAX_CHANGES {
             return Err(Failure::too_many_requests("too many changes at the same time"));
@@ -80,7 +80,8 @@ impl ChangeQueue {
         Ok(())
     }
 
-    /// The next change for a helper, unless one is carried out. `uid`: of the pod that a manifest defines.
+    /// Returns the next change for a helper, unless a helper is already carrying one out. `uid` returns the UID of
+    /// the pod that a manifest defines under a name.
     pub(super) fn next(&mut self, uid: impl Fn(&FullName) -> Option<Uid>) -> Option<(RequestId, FileChange)> {
         if self.running.is_some() {
             return None;
@@ -104,7 +105,8 @@ impl ChangeQueue {
         }
     }
 
-    /// Returns true if the helper is to give the change up.
+    /// Removes the change of a client that has disconnected, unless it is already written. Returns true if the helper
+    /// must abandon the change.
     pub(super) fn gone(&mut self, request: RequestId) -> bool {
         self.waiting.retain(|(waits, _)| *waits != request);
         self.running.as_ref().is_some_and(|running| running.request == request)
@@ -161,7 +163,7 @@ mod tests {
         }
         let refused = |queue: &mut ChangeQueue| queue.push(RequestId(99), change("b")).is_err_and(|f| f.code == 429);
         assert!(refused(&mut queue));
-        // One that is written still counts, even if its client disconnects.
+        // A written change still counts, even if its client disconnects.
         queue.next(|_| None).unwrap();
         assert!(queue.done(Ok(edited()), Boot(0)).is_none());
         queue.gone(RequestId(0));

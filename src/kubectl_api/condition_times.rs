@@ -1,4 +1,4 @@
-//! The time since which each condition of the node has its status.
+//! Since when each condition of the node has had its status.
 
 use crate::api::kept_reports::KeptCondition;
 use crate::api::ordered::CollectOrdered;
@@ -7,14 +7,15 @@ use crate::engine::node::Engine;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// For so long after the start, the node may not be ready only because it has just started.
+/// For this long after the start, a node that has not been ready yet is not recorded as not ready: it may just be
+/// starting.
 const START: Duration = Duration::from_secs(30);
 
-/// The time since which each condition of the node has its status.
+/// Since when each condition of the node has had its status.
 #[derive(Debug, Default)]
 pub struct ConditionTimes {
     conditions: BTreeMap<String, (bool, Wall)>,
-    /// The node was ready in this run.
+    /// Whether the node has been ready in this run.
     was_ready: bool,
 }
 
@@ -33,7 +34,8 @@ impl ConditionTimes {
         self.conditions.iter().map(kept).collect()
     }
 
-    /// Notes the conditions of the node. Returns whether one has changed. `started`: the start of the process.
+    /// Records the conditions of the node. Returns true if one of them has changed. `started` is the start of the
+    /// process.
     pub fn follow_node(&mut self, engine: &Engine, started: Boot, now: Now) -> bool {
         let pressure: Vec<&str> = engine.conditions().map(|condition| condition.name()).collect();
         let is_ready = engine.not_ready(now.boot).is_none();
@@ -48,7 +50,7 @@ impl ConditionTimes {
         changed
     }
 
-    /// Notes the present status. Returns whether it has changed.
+    /// Records the current status. Returns true if it has changed.
     fn follow(&mut self, kind: &str, is_true: bool, now: Wall) -> bool {
         if self.conditions.get(kind).is_some_and(|(before, _)| *before == is_true) {
             return false;
@@ -57,7 +59,7 @@ impl ConditionTimes {
         true
     }
 
-    /// None: the status was not noted yet.
+    /// Returns since when the condition has had this status, or None if that has not been recorded.
     pub fn since(&self, kind: &str, is_true: bool) -> Option<Wall> {
         self.conditions.get(kind).filter(|(noted, _)| *noted == is_true).map(|(_, since)| *since)
     }

@@ -1,7 +1,8 @@
-//! The last changes that were written, so that a change that many watches report is read and encoded once.
+//! A cache of the last changes that were written, so that a change that many watches report is read and encoded only
+//! once.
 //!
-//! The watches get a change one after the other, in several turns. Each version of an object has one content, so an
-//! entry stays valid. The rows of tables contain ages and are encoded again in each second.
+//! The watches get a change one after another, in several turns. A version of an object never changes, so an entry
+//! stays valid. Rows of tables contain ages, so they are encoded again every second.
 
 use crate::api::kube::accept::Format;
 use crate::api::kube::table::Include;
@@ -10,7 +11,7 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// The maximum number of changes. A watch that is further behind than this reads and encodes them itself.
+/// Maximum number of cached changes. A watch that is further behind reads and encodes them itself.
 const MOST: usize = 8;
 
 #[derive(Debug, Default)]
@@ -24,19 +25,19 @@ struct Entry {
     lines: Vec<(Form, Rc<[u8]>)>,
 }
 
-/// How a line of a watch is encoded; lines are cached by it.
+/// How a line of a watch is encoded. This is the key of a cached line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     /// `ADDED`, `MODIFIED`.
     pub kind: &'static str,
     pub format: Format,
     pub include: Include,
-    /// For a table: the time of its ages, in seconds.
+    /// For a table, the time to which the ages refer, in seconds.
     pub second: i64,
 }
 
 impl EncodedChanges {
-    /// The object at this version. `read` returns it if it is not known.
+    /// Returns the object at this version. `read` is called if the object is not cached.
     pub fn object(&mut self, key: &Key, version: u64, read: impl FnOnce() -> Option<Value>) -> Option<Rc<Value>> {
         if let Some(entry) = self.entry(key, version) {
             return Some(entry.object.clone());
@@ -49,7 +50,7 @@ impl EncodedChanges {
         Some(object)
     }
 
-    /// The line in this form. `encode` returns it if it is not known.
+    /// Returns the line in this form. `encode` is called if the line is not cached.
     pub fn line(&mut self, key: &Key, version: u64, form: Form, encode: impl FnOnce() -> Vec<u8>) -> Rc<[u8]> {
         let Some(entry) = self.entry(key, version) else { return encode().into() };
         if let Some((_, line)) = entry.lines.iter().find(|(of, _)| *of == form) {

@@ -1,5 +1,5 @@
-//! `pods/ephemeralcontainers`: the engine adds the containers to the running pod, and the client gets the pod when its
-//! record is durable.
+//! `pods/ephemeralcontainers`: the engine adds the containers to the running pod, and the client gets the pod as the
+//! response once its record is durable.
 
 use super::asked::Asked;
 use super::keys::key_of;

@@ -1,9 +1,11 @@
-//! The recent events of pods and of the node, for clients that ask later. Equal events of a pod are counted.
+//! The recent events of pods and of the node, for clients that ask later. Repetitions of an event of a pod are
+//! counted.
 //!
-//! They are in memory, and on `/run` for the next start (`adapters/report_file`). They are bounded per pod, for the
-//! node, and in total. Above the total, the oldest events of forgotten pods are dropped first, then those of the pod
-//! with the most events. Events of forgotten pods and of the node expire after an hour. No timer wakes up for that:
-//! expired events are left out of answers and dropped when the next event arrives. Equal texts are stored once.
+//! The cache is in memory, with a copy on `/run` for the next start (`adapters/report_file`). The number of events is
+//! bounded per pod, for the node, and in total. Above the total, the oldest events of forgotten pods are dropped
+//! first, then those of the pod with the most events. Events of forgotten pods and of the node expire after an hour.
+//! No timer fires for this: expired events are left out of responses and dropped when the next event arrives. Equal
+//! texts are stored once.
 
 use crate::api::event_object::{COMPONENT, EventObject, EventSource, InvolvedObject, Metadata, NODE_NAMESPACE};
 use crate::api::kept_reports::KeptEvent;
@@ -16,14 +18,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Limits. Enough for what users of `kubectl describe` expect to find.
+/// Maximum numbers of events, large enough for users of `kubectl describe`.
 const OF_A_POD: usize = 50;
 const OF_ALL_PODS: usize = 1000;
 const OF_THE_NODE: usize = 100;
 /// How long an event of the node or of a forgotten pod stays visible after its last occurrence (the API server's
 /// default).
 const LIFE: Duration = Duration::from_secs(3600);
-/// The number of dropped events whose order is known.
+/// Maximum number of dropped events whose order is remembered.
 const DROPPED: usize = 256;
 /// The API's limit for a message, in characters.
 const MAX_MESSAGE: usize = 1024;
@@ -33,7 +35,7 @@ const MAX_MESSAGE: usize = 1024;
 pub struct Occurrence<'a> {
     /// None: an event of the node.
     pub pod: Option<(&'a Uid, &'a FullName)>,
-    /// The place of a container in the pod: `spec.containers{main}`.
+    /// The path of a container in the pod: `spec.containers{main}`.
     pub field_path: Option<&'a str>,
     pub severity: Severity,
     pub reason: &'a Reason,
@@ -49,19 +51,19 @@ pub struct EventCache {
     texts: BTreeSet<Rc<str>>,
     /// Number of events in `pods`.
     kept: usize,
-    /// The order of the last event.
+    /// The last order that was given to an event.
     last: u64,
-    /// The number of events that were dropped, and the orders of the last ones.
+    /// The number of dropped events, and the orders of the most recent of them.
     drops: u64,
     dropped: VecDeque<u64>,
 }
 
-/// The position of a watch. It begins before all events.
+/// The position of a watch. The default is the position before all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EventPosition {
     /// The order of the last event that was sent.
     sent: u64,
-    /// The watch had every event up to this order.
+    /// The watch has been sent every event up to this order.
     complete: u64,
     /// The number of dropped events that the watch was told about or has seen.
     drops: u64,
@@ -108,7 +110,7 @@ impl EventCache {
         EventCache { node_name: node_name.to_owned(), ..EventCache::default() }
     }
 
-    /// Stores the event, or counts it if the cache has an equal one.
+    /// Stores the event, or counts it if the cache already has an equal one.
     pub fn record(&mut self, occurrence: &Occurrence<'_>, now: Now) {
         self.drop_what_is_over(now.boot);
         self.last += 1;
@@ -143,7 +145,7 @@ impl EventCache {
                 let pod = self.pods.entry(uid.clone()).or_insert_with(new);
                 // A forgotten pod may return under the same UID.
                 pod.gone = false;
-                // A growing queue allocates twice the room, and most pods have few events.
+                // A queue that grows by itself doubles its capacity, and most pods have few events.
                 pod.events.reserve_exact(1);
                 pod.events.push_back(event);
             }
@@ -151,7 +153,7 @@ impl EventCache {
         self.keep_bounds(occurrence.pod.map(|(uid, _)| uid));
     }
 
-    /// The events for the next start, the latest first.
+    /// Returns the events to store for the next start, the latest first.
     pub fn kept(&self, now: Boot) -> impl Iterator<Item = KeptEvent> {
         let mut all: Vec<_> = self.present(now).collect();
         all.order_by_key(|(_, event)| std::cmp::Reverse(event.order));
@@ -170,7 +172,7 @@ impl EventCache {
         })
     }
 
-    /// Takes the events of the last run, the latest first. Their pods count as forgotten until `pod_exists`.
+    /// Restores the events of the last run, the latest first. Their pods are considered forgotten until `pod_exists`.
     pub fn restore(&mut self, events: Vec<KeptEvent>, now: Boot) {
         for kept in events.into_iter().rev() {
             let event = Kept {
@@ -199,14 +201,14 @@ impl EventCache {
         }
     }
 
-    /// The pod of restored events still exists: they stay.
+    /// Notes that the pod of restored events still exists, so that the events do not expire.
     pub fn pod_exists(&mut self, uid: &Uid) {
         if let Some(pod) = self.pods.get_mut(uid) {
             pod.gone = false;
         }
     }
 
-    /// The pod is forgotten: its events expire after an hour.
+    /// Notes that the pod is forgotten: its events expire after an hour.
     pub fn pod_gone(&mut self, uid: &Uid) {
         if let Some(pod) = self.pods.get_mut(uid) {
             pod.gone = true;
@@ -214,7 +216,7 @@ impl EventCache {
     }
 
     /// Writes the events after this order as items of a list, with commas between them, until `out` is `enough` bytes
-    /// long. Returns whether there are more.
+    /// long. Returns whether more events follow.
     pub fn write_items(&self, after: &mut Option<u64>, now: Boot, enough: usize, out: &mut Vec<u8>) -> bool {
         for (pod, event) in self.in_order(after.unwrap_or_default(), now) {
             if out.len() >= enough {
@@ -229,13 +231,13 @@ impl EventCache {
         false
     }
 
-    /// The position of a new watch.
+    /// Returns the position of a new watch.
     pub fn begin(&self) -> EventPosition {
         EventPosition { sent: 0, complete: 0, drops: self.drops }
     }
 
-    /// Writes the events after a position as lines of a watch, until `out` is `enough` bytes long. A line counts the
-    /// events that were dropped before. Returns whether there are more.
+    /// Writes the events after a position as lines of a watch, until `out` is `enough` bytes long. If events were
+    /// dropped before the watch could get them, the first line is their number. Returns whether more events follow.
     pub fn write_changes(&self, position: &mut EventPosition, now: Boot, enough: usize, out: &mut Vec<u8>) -> bool {
         let lost = self.lost(*position);
         position.drops = self.drops;
@@ -254,8 +256,8 @@ impl EventCache {
         false
     }
 
-    /// The number of events that were dropped after this position and before they could be sent. (Of more than
-    /// `DROPPED` events, the first ones may have been sent.)
+    /// Returns the number of events after this position that were dropped before they could be sent. (If more than
+    /// `DROPPED` events were dropped, the result may include events that were sent.)
     fn lost(&self, position: EventPosition) -> u64 {
         let since = self.drops - position.drops;
         let known = usize::try_from(since).map_or(DROPPED, |since| since.min(self.dropped.len()));
@@ -263,7 +265,7 @@ impl EventCache {
         since - last.filter(|order| **order <= position.sent).count() as u64
     }
 
-    /// The events after this order, in the order of their last occurrence.
+    /// Returns the events after this order, sorted by their last occurrence.
     fn in_order(&self, after: u64, now: Boot) -> Vec<(Option<(&Uid, &FullName)>, &Kept)> {
         let mut rest: Vec<_> = self.present(now).filter(|(_, event)| event.order > after).collect();
         rest.order_by_key(|(_, event)| event.order);
@@ -291,7 +293,7 @@ impl EventCache {
         }
     }
 
-    /// An event as an object of the API.
+    /// Returns an event as an object of the API.
     pub fn value(&self, namespace: &str, name: &str, now: Boot) -> Option<serde_json::Value> {
         let (_, id) = name.rsplit_once('.')?;
         let id = u64::from_str_radix(id, 16).ok()?;
@@ -304,7 +306,7 @@ impl EventCache {
         serde_json::from_slice(&out).ok()
     }
 
-    /// Pods, events of pods, events of the node: for the dump.
+    /// Returns the numbers of pods, events of pods and events of the node, for the dump.
     pub fn counts(&self) -> (usize, usize, usize) {
         (self.pods.len(), self.kept, self.node.len())
     }
@@ -325,7 +327,7 @@ impl EventCache {
             self.dropped.pop_front();
         }
         for text in [Some(event.message), event.field_path].into_iter().flatten() {
-            // One reference is the set's, one is this event's.
+            // One reference belongs to the set, the other to this event.
             if Rc::strong_count(&text) == 2 {
                 self.texts.remove(&text);
             }
@@ -383,7 +385,7 @@ impl EventCache {
         out.extend_from_slice(b"}\n");
     }
 
-    /// An event in the form of the API (core/v1).
+    /// Writes an event as a JSON object of the API (core/v1).
     fn write(&self, pod: Option<(&Uid, &FullName)>, event: &Kept, out: &mut Vec<u8>) {
         let name = pod.map_or(self.node_name.as_str(), |(_, name)| &*name.name);
         let namespace = pod.map_or(NODE_NAMESPACE, |(_, name)| &*name.namespace);
@@ -412,7 +414,7 @@ impl EventCache {
             },
             reporting: None,
         };
-        // The type has no keys that JSON lacks, and writing to a Vec does not fail.
+        // All keys of the type are valid in JSON, and writing to a Vec does not fail.
         let _ = serde_json::to_writer(out, &object);
     }
 }
@@ -447,7 +449,7 @@ mod tests {
         serde_json::from_slice(&out).unwrap()
     }
 
-    /// The next lines of a watch.
+    /// Returns the next lines of a watch.
     fn lines(event_cache: &EventCache, watch: &mut EventPosition) -> Vec<Value> {
         let mut out = Vec::new();
         assert!(!event_cache.write_changes(watch, at(50).boot, usize::MAX, &mut out));
@@ -574,19 +576,19 @@ mod tests {
         fail(&mut event_cache, 0..30);
         let mut watch = event_cache.begin();
         assert_eq!(lines(&event_cache, &mut watch).len(), 30);
-        // The dropped ones were sent.
+        // The dropped events had been sent.
         fail(&mut event_cache, 30..80);
         let shown = |line: &Value| (line["type"].as_str().unwrap().to_owned(), line["count"].as_u64());
         let added = ("ADDED".to_owned(), None);
         assert!(lines(&event_cache, &mut watch).iter().all(|line| shown(line) == added));
-        // Ten of the new ones were dropped, and all of the fifty before them.
+        // Ten of the new events were dropped, and all of the fifty before them.
         fail(&mut event_cache, 80..140);
         event_cache.record(&occurrence(&web, &Reason::Started, "x"), at(2));
         let new = lines(&event_cache, &mut watch);
         assert_eq!((shown(&new[0]), new.len()), (("LOST".to_owned(), Some(10)), 52));
         assert!(new[1..].iter().all(|line| shown(line) == added));
         assert!(lines(&event_cache, &mut watch).is_empty());
-        // The orders of the first ones are no longer known: the fifty that were sent count too.
+        // The orders of the first dropped events are no longer known, so the fifty that were sent are counted too.
         fail(&mut event_cache, 140..1140);
         assert_eq!(shown(&lines(&event_cache, &mut watch)[0]), ("LOST".to_owned(), Some(1000)));
         let (sent, mut late) = (watch, event_cache.begin());
@@ -615,7 +617,7 @@ mod tests {
         let later = all(&after, at(3700));
         let shown: Vec<(&Value, &Value)> = later.iter().map(|e| (&e["reason"], &e["count"])).collect();
         assert_eq!(shown, [(&json!("BackOff"), &json!(3)), (&json!("Started"), &json!(1))]);
-        // The bounds hold for a file of another version.
+        // The limits also apply to a file of another version.
         let mut full = EventCache::new("lab");
         let many =
             (0..5000).map(|id| KeptEvent { id, order: id, pod: None, ..before.kept(at(4).boot).next().unwrap() });
@@ -638,7 +640,7 @@ mod tests {
             event_cache.record(&occurrence(&one, &Reason::Started, "Started container main"), at(0));
         }
         assert_eq!(event_cache.counts(), (300, 900, 0));
-        // Three messages and the place of a container.
+        // Three messages and the path of a container.
         assert_eq!(event_cache.texts.len(), 4);
         let long = "\u{e4}".repeat(5000);
         event_cache.record(&occurrence(&pod("p0"), &Reason::Failed, &long), at(1));

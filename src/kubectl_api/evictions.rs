@@ -1,4 +1,4 @@
-//! Cordons of the node and evictions of pods: the requests for the engine, and the answers from its replies.
+//! Cordons of the node and evictions of pods: creates the requests to the engine, and the responses from its replies.
 
 use super::asked::Asked;
 use super::keys::key;
@@ -18,7 +18,7 @@ use crate::engine::control::{Reply, Request, RequestError};
 use std::time::Duration;
 
 impl KubectlApi {
-    /// A11: `pods/eviction`.
+    /// Handles `pods/eviction` (A11).
     pub(super) fn evict(&self, asked: &Asked<'_>, body: &[u8]) -> Result<NextStep> {
         let uid = asked.pod()?.uid.clone();
         let FullName { namespace, name } = asked.full_name();
@@ -37,7 +37,7 @@ impl KubectlApi {
         Ok(NextStep::Ask { request: Request::Evict { uid, grace }, after, log })
     }
 
-    /// A10: a change of the node.
+    /// Handles a change of the node (A10).
     pub(super) fn change_node(&self, asked: &Asked<'_>, change: &write::ObjectChange) -> Result<NextStep> {
         let name = asked.path.name.as_deref().unwrap_or_default();
         let node = key_of(asked.path).and_then(|key| self.object(asked.snapshot, &key));
@@ -51,7 +51,7 @@ impl KubectlApi {
         Ok(NextStep::Ask { request: Request::Cordon { on }, after: AfterAnswer::Cordoned, log })
     }
 
-    /// The engine has answered a cordon.
+    /// Returns the response after the engine has answered a cordon.
     pub(super) fn cordoned(
         &mut self,
         snapshot: &Snapshot<'_>,
@@ -64,7 +64,7 @@ impl KubectlApi {
     }
 }
 
-/// The engine has answered the eviction of the pod with this name.
+/// Returns the response after the engine has answered the eviction of the pod with this name.
 pub(super) fn evicted(name: &str, answer: std::result::Result<Reply, RequestError>) -> Result<ApiResponse> {
     match answer {
         Ok(_) => Ok(success()),

@@ -1,7 +1,7 @@
-//! Follows the objects and gives each change a resource version. The agent notes what may have changed; the next drive
-//! of the server compares it. Pods, events and the node are compared only while a client is connected or a change waits
-//! for its answer. Manifests change rarely, and the first comparison of an object is its `creationTimestamp`, so they
-//! are always compared.
+//! Follows the objects and gives each change a resource version. The agent notes what may have changed, and the next
+//! drive of the server compares it with the last state. Pods, events and the node are compared only while a client is
+//! connected or a change is pending. Manifests are always compared: they change rarely, and the time of the first
+//! comparison becomes the object's `creationTimestamp`.
 
 use super::followed::Objects;
 use super::keys::{bare, key};
@@ -21,11 +21,11 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The minimum time between two comparisons of the node with its last state.
+/// Minimum time between two comparisons of the node with its last state.
 const NODE_PERIOD: Duration = Duration::from_secs(1);
 
 impl KubectlApi {
-    /// The pod was published. `view`: its state, if it still exists.
+    /// Notes that a new state of the pod was published. `view` is the state, if the pod still exists.
     pub fn pod_changed(&mut self, name: &FullName, view: Option<&PodView<'_>>) {
         let is_known = self.objects.versions.uid(&key(Kind::Pod, &name.namespace, &name.name)).is_some();
         self.objects.pods.note(name, is_known, || view.and_then(ending));
@@ -39,18 +39,19 @@ impl KubectlApi {
         self.objects.stale_manifests = true;
     }
 
-    /// Whether the next `follow` begins to follow the node again, so that its addresses have to be read.
+    /// Reports whether the next `follow` starts to follow the node again, so that the node's addresses must be set
+    /// before.
     pub fn needs_addresses(&self, has_clients: bool) -> bool {
         matches!(self.objects.pods, PodNotes::Paused { .. }) && (has_clients || !self.changes.is_empty())
     }
 
-    /// The addresses of the node.
+    /// Sets the addresses of the node.
     pub fn set_addresses(&mut self, addresses: Vec<String>) {
         self.objects.addresses = addresses;
     }
 
-    /// Gives versions to all changes. `has_clients`: a client is connected. Returns which kinds of objects have
-    /// changed.
+    /// Gives versions to all changes. `has_clients`: a client is connected. Returns a function that reports whether
+    /// objects of a kind have changed, or None if nothing has changed.
     pub fn follow<'a>(
         &'a mut self,
         snapshot: &Snapshot<'_>,
@@ -68,14 +69,14 @@ impl KubectlApi {
             for name in &pods {
                 self.follow_pod(snapshot, name);
             }
-            // Events expire without a note.
+            // (Events that expire are not noted as a change.)
             if std::mem::take(&mut self.objects.stale_events) || resumed {
                 self.follow_events(snapshot);
             }
             if manifests || resumed || !pods.is_empty() {
                 self.follow_namespaces(snapshot);
             }
-            // The node depends on many things. It is not compared in each turn of a busy loop.
+            // The node depends on many values, so it is not compared in each turn of a busy loop.
             let is_due = self.objects.node_read.is_none_or(|at| snapshot.now.boot.since(at) >= NODE_PERIOD);
             if is_due || resumed {
                 self.objects.node_read = Some(snapshot.now.boot);
@@ -92,7 +93,7 @@ impl KubectlApi {
         (versions.current() != before).then_some(move |kind| versions.has_changed(kind, before))
     }
 
-    /// Begins to follow pods, events and the node again. Returns false if they were followed before.
+    /// Starts to follow pods, events and the node again. Returns false if they are already followed.
     fn resume(&mut self, snapshot: &Snapshot<'_>) -> bool {
         let Objects { pods, versions, .. } = &mut self.objects;
         let PodNotes::Paused { .. } = pods else { return false };
@@ -171,7 +172,7 @@ impl KubectlApi {
             self.objects.removed(old);
         }
         let mut changed: Vec<_> = events.iter().filter(|(key, order)| before.get(key) != Some(order)).collect();
-        // Watches report the events in their order.
+        // Watches must report the events in order.
         changed.order_by_key(|(_, order)| **order);
         for (key, _) in changed {
             self.objects.changed(key, "", snapshot.now.wall);
@@ -192,7 +193,7 @@ impl KubectlApi {
         }
     }
 
-    /// The node has changed by a request.
+    /// Gives a version to a change of the node by a request.
     pub(super) fn follow_changed_node(&mut self, snapshot: &Snapshot<'_>) {
         self.objects.node_read = Some(snapshot.now.boot);
         self.follow_node(snapshot);
@@ -208,12 +209,12 @@ impl KubectlApi {
     }
 }
 
-/// The state of a pod that terminates.
+/// Returns the state of the pod if it is terminating.
 fn ending(pod: &PodView<'_>) -> Option<Value> {
     pod.deletion.is_some().then(|| pod_object(pod))
 }
 
-/// The last state of a pod that is gone.
+/// Returns the last state of a pod that is gone.
 fn last_state(key: &Key, last: Option<Value>, uid: Option<&str>) -> Value {
     let mut object = last.unwrap_or_else(|| bare(key));
     object["metadata"]["uid"] = uid.unwrap_or_default().into();

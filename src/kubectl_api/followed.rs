@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Objects {
     pub(super) versions: Versions,
     pub(super) namespaces: BTreeSet<String>,
-    /// The addresses of the node, as they were last read.
+    /// The addresses of the node when they were last read.
     pub(super) addresses: Vec<String>,
     /// Which pods may have changed.
     pub(super) pods: PodNotes,
@@ -25,7 +25,7 @@ pub(super) struct Objects {
     pub(super) classes: BTreeMap<Key, Value>,
     pub(super) node: Value,
     pub(super) node_read: Option<Boot>,
-    /// When an object without a time of its own was first seen.
+    /// When each object was first seen, for objects without a creation time of their own.
     pub(super) seen: BTreeMap<Key, Wall>,
 }
 

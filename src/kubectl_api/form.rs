@@ -6,21 +6,21 @@ use crate::api::kube::table::{self, Include};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// How far a body is written that comes in pieces.
+/// How much of a body that is written in pieces has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyProgress {
     /// More can be written at once.
     Piece,
-    /// Everything that there is now. More follows after a change, or at a later time.
+    /// Everything that is available now. More follows after a change, or at a later time.
     Everything,
     /// The body is complete.
     Whole,
 }
 
-/// The approximate size of a piece of a body, in bytes.
+/// Approximate size of a piece of a body, in bytes.
 pub(super) const PIECE: usize = 8 * 1024;
 
-/// One object in the requested format.
+/// Returns one object in the requested format.
 pub fn single(object: Value, resource: &Resource, format: Format, include: Include, now: Timestamp) -> Value {
     match format {
         Format::Object => object,
@@ -38,7 +38,7 @@ pub fn single(object: Value, resource: &Resource, format: Format, include: Inclu
     }
 }
 
-/// A complete list of objects that have no versions.
+/// Returns a complete list of objects that have no versions.
 pub fn whole_list(
     objects: Vec<Value>,
     resource: &Resource,
@@ -58,7 +58,8 @@ pub fn whole_list(
     out
 }
 
-/// The begin of a list. `version`: its resource version. 0: the objects have no versions.
+/// Appends the beginning of a list. `version` is the resource version of the list, or 0 if the objects have no
+/// versions.
 pub(super) fn write_list_head(resource: &Resource, format: Format, version: u64, out: &mut Vec<u8>) {
     let (kind, api_version) = match format {
         Format::Object => (format!("{}List", resource.kind_name), resource.api_version()),
@@ -81,11 +82,11 @@ pub(super) fn write_list_head(resource: &Resource, format: Format, version: u64,
     }
 }
 
-/// An item of a list.
+/// Returns an item of a list.
 pub(super) fn item(mut object: Value, resource: &Resource, format: Format, include: Include, now: Timestamp) -> Value {
     match format {
         Format::Object => {
-            // As in the lists of an API server, whose items have neither.
+            // As in an API server's lists, items have neither of these fields.
             if let Some(object) = object.as_object_mut() {
                 object.remove("kind");
                 object.remove("apiVersion");

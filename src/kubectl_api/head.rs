@@ -1,5 +1,5 @@
-//! Checks the head of a request: the client, where the request comes from, the target, and the client's role. The
-//! server has these checks made before it reads a large body, and again when the request is complete.
+//! Checks the head of a request: the client, the origin of the request, the target, and the client's role. The server
+//! runs these checks before it reads a large body, and again when the request is complete.
 
 use super::request::Result;
 use super::request::{ApiRequest, VerifiedClient};
@@ -30,14 +30,14 @@ pub(super) enum AdmittedTarget {
 }
 
 impl KubectlApi {
-    /// The failure of a request that is refused whatever its body is.
+    /// Returns the failure of a request that is refused regardless of its body.
     pub fn refusal(&self, snapshot: &Snapshot<'_>, request: &ApiRequest<'_>) -> Option<Failure> {
         admit(snapshot, request).err()
     }
 }
 
 /// # Errors
-/// The client has no access, the target does not exist, or it does not have the method.
+/// The client has no access, the target does not exist, or the target does not support the method.
 pub(super) fn admit(snapshot: &Snapshot<'_>, request: &ApiRequest<'_>) -> Result<Admitted> {
     let client = request.client.clone()?;
     check_origin(snapshot.node_name, request)?;
@@ -67,11 +67,12 @@ pub(super) fn admit(snapshot: &Snapshot<'_>, request: &ApiRequest<'_>) -> Result
     Ok(Admitted { client, target, query })
 }
 
-/// A page of another site could use a certificate that a browser has, and by DNS rebinding it could use a name of its
-/// own. So requests of browsers are refused, and requests for a name that is not one of the server's.
+/// Refuses requests from browsers, and requests for a host name that is not one of the server's. Otherwise, a page of
+/// another site could use a client certificate that is installed in a browser, even under its own name through DNS
+/// rebinding.
 fn check_origin(node: &str, request: &ApiRequest<'_>) -> Result<()> {
     if request.is_from_browser {
-        return Err(Failure::forbidden_request("requests of browsers are refused"));
+        return Err(Failure::forbidden_request("requests from browsers are refused"));
     }
     let host = request.host;
     let name = match host.rsplit_once(':') {
@@ -84,7 +85,7 @@ fn check_origin(node: &str, request: &ApiRequest<'_>) -> Result<()> {
     if known { Ok(()) } else { Err(Failure::forbidden_request(format!("this server has no name {name:?}"))) }
 }
 
-/// The verb that an authorizer sees.
+/// Returns the verb that an authorizer sees.
 fn verb(method: &str, path: &ObjectPath, query: &Query) -> &'static str {
     match (method, &path.name) {
         ("GET" | "HEAD", _) if path.subresource.is_none() && query.flag("watch") => "watch",

@@ -15,7 +15,7 @@ pub struct List {
     selection: Selection,
     format: Format,
     include: Include,
-    /// The resource version of the list. 0: the objects have no versions.
+    /// The resource version of the list, or 0 if the objects have no versions.
     version: u64,
     progress: Progress,
 }

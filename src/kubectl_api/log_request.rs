@@ -1,4 +1,4 @@
-//! Which part of which log a request means.
+//! Determines which part of which log a request asks for.
 
 use super::request::Result;
 use super::snapshot::Snapshot;
@@ -11,10 +11,10 @@ use crate::api::pod::Pod;
 use jiff::{SignedDuration, Timestamp};
 use std::path::PathBuf;
 
-/// Which log, and which part of it.
+/// The requested log, and the requested part of it.
 #[derive(Clone, Debug)]
 pub struct LogRequest {
-    /// (A `Uid` cannot be passed to a helper.)
+    /// (A `Uid` cannot be passed to a helper thread.)
     pub uid: String,
     pub container: String,
     pub directory: PathBuf,
@@ -26,7 +26,8 @@ pub struct LogRequest {
     pub limit: Option<u64>,
 }
 
-/// The container with this name, otherwise the only one, with the messages of an API server.
+/// Returns the name of the wanted container or, without a name, of the only container. The error messages are those
+/// of an API server.
 pub fn container_of<'a>(pod: &'a Pod, wanted: Option<&str>) -> Result<&'a str> {
     let name = &pod.name.name;
     let containers: Vec<&str> = pod.every_container().map(|c| c.name.as_str()).collect();
@@ -45,7 +46,8 @@ pub fn container_of<'a>(pod: &'a Pod, wanted: Option<&str>) -> Result<&'a str> {
     }
 }
 
-/// The query of a kubelet with the names of the API: an older one has `tail`, which can be `all`.
+/// Converts a query in the form of a kubelet to the names of the API: an older client sends `tail`, which can be
+/// `all`.
 pub fn kubelet_query(query: Query) -> Query {
     let is_needed = |tail: &&str| *tail != "all" && query.get("tailLines").is_none();
     match query.get("tail").filter(is_needed).map(str::to_owned) {
@@ -54,7 +56,7 @@ pub fn kubelet_query(query: Query) -> Query {
     }
 }
 
-/// The requested part of the log of a container, with the messages of a kubelet.
+/// Returns the requested part of a container's log. The error messages are those of a kubelet.
 pub fn request(snapshot: &Snapshot<'_>, pod: &Pod, container: &str, query: &Query) -> Result<LogRequest> {
     let name = &pod.name.name;
     let uid: Uid = pod.uid.clone();

@@ -1,17 +1,19 @@
-//! The Kubernetes API for kubectl, without I/O: what a request means, and what its client gets.
+//! The Kubernetes API for kubectl, without I/O: decides what a request means and what its client gets.
 //!
-//! A request is a plain value (`request`) and becomes one explicit step (`step`): a response, a request to the engine,
-//! a change of a manifest, a log. `Snapshot` is what the API shows: the engine, the events, the settings of the node.
+//! A request is a plain value (`request`) and becomes one explicit step (`step`), such as a response, a request to
+//! the engine, a change to a manifest, or a log. `Snapshot` contains what the API shows: the engine, the events, the
+//! settings of the node.
 //!
-//! `head` checks the client and the target, `answer` finds the first step of what is `asked`. `change` has the rules
-//! for a change of an object, `change_queue` lets a helper carry out one after the other, and `settled` answers its
-//! client when the engine has accepted the result, or takes the change back. `evictions` and `ephemeral` are requests
-//! to the engine. `follow` compares the objects and gives each change a resource version (`followed`); `objects`,
-//! `pod_object` and `node` show them in the form of the API; `list` and `watch` write them piece by piece, and
-//! `encoded` has the last changes that were written. `event_cache` has the events, `condition_times` the times of the
-//! node's conditions. `state` is all that the API keeps.
+//! `head` checks the client and the target, and `answer` finds the first step of a request (`asked`). `change` has
+//! the rules for changing an object, `change_queue` has a helper carry out one change at a time, and `settled`
+//! responds to the client when the engine has accepted the result, or reverts the change. `evictions` and `ephemeral`
+//! are requests to the engine. `follow` compares the objects and gives each change a resource version (`followed`);
+//! `objects`, `pod_object` and `node` convert them to objects of the API; `list` and `watch` write them piece by
+//! piece, and `encoded` caches the last changes that were written. `event_cache` has the events, `condition_times`
+//! the times of the node's conditions. `state` holds all state of the API.
 //!
-//! `agent/kube` connects this with the server, and answers what is not an object: metrics, summaries, logs.
+//! `agent/kube` connects this module to the server, and serves everything that is not an object: metrics, summaries,
+//! logs.
 
 mod answer;
 mod asked;

@@ -1,4 +1,4 @@
-//! This machine as an object Node.
+//! This machine as a Node object.
 
 use super::keys::uid;
 use super::snapshot::Snapshot;
@@ -7,7 +7,8 @@ use crate::api::kube::node_change;
 use crate::api::time::Wall;
 use serde_json::{Value, json};
 
-/// The node. It has no times that advance by themselves, so that it changes only with the machine.
+/// Returns the Node object. It contains no times that advance by themselves, so it changes only when the machine
+/// changes.
 pub(super) fn object(snapshot: &Snapshot<'_>, machine: &MachineIdentity, addresses: &[String]) -> Value {
     let summary = snapshot.engine.summary(snapshot.now.boot);
     let (facts, _) = snapshot.engine.node();

@@ -1,4 +1,4 @@
-//! The objects in the form of the API: with their kind, version and every default.
+//! Converts objects to their form in the API: with their kind, version and all defaults.
 
 use super::keys::uid;
 use super::node;
@@ -20,11 +20,11 @@ use std::collections::BTreeMap;
 pub(super) const NAMESPACES: [&str; 3] = ["default", "kube-node-lease", "kube-system"];
 /// The namespace of the node's lease.
 const LEASES: &str = "kube-node-lease";
-/// As in a kubelet.
+/// The duration of the lease, as in a kubelet.
 const LEASE_SECONDS: u32 = 40;
 
 impl KubectlApi {
-    /// The present state of an object; None if it is gone.
+    /// Returns the current state of an object, or None if it is gone.
     pub(super) fn object(&self, snapshot: &Snapshot<'_>, key: &Key) -> Option<Value> {
         let mut object = self.bare(snapshot, key)?;
         let resource = Resource::of(key.kind);
@@ -84,7 +84,7 @@ impl KubectlApi {
                     "spec": { "holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed },
                 })
             }),
-            // These are never stored.
+            // Objects of these kinds are never stored.
             Kind::PodMetrics
             | Kind::NodeMetrics
             | Kind::SelfSubjectAccessReview
@@ -155,7 +155,7 @@ fn metadata(name: &str, labels: &BTreeMap<String, String>, annotations: &BTreeMa
     metadata
 }
 
-/// The source (file and document) and the digest of the manifest that defines an object.
+/// Returns the source (file and document) and the digest of the manifest that defines an object.
 pub(super) fn in_force(engine: &Engine, key: &Key) -> Option<(Source, String)> {
     let name = FullName::new(&key.namespace, &key.name);
     let data = |kind| {

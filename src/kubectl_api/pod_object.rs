@@ -19,7 +19,7 @@ struct Item<'a> {
     metadata: Cow<'a, ObjectMeta>,
     spec: Option<Cow<'a, k8s::PodSpec>>,
     status: &'a k8s::PodStatus,
-    /// With `?verbose`.
+    /// Present only with `?verbose`.
     #[serde(skip_serializing_if = "Option::is_none")]
     wherry: Option<Own<'a>>,
 }
@@ -34,7 +34,7 @@ pub struct Own<'a> {
     digest: &'a str,
     desired: bool,
     log_directory: String,
-    /// For a pod of an API server.
+    /// Present only for a pod of an API server.
     #[serde(skip_serializing_if = "Option::is_none")]
     without_server: Option<Expectation>,
     #[serde(flatten)]
@@ -66,8 +66,8 @@ fn item<'a>(view: &PodView<'a>, wherry: Option<Own<'a>>) -> Item<'a> {
     Item { metadata, spec, status: view.status, wherry }
 }
 
-/// A kubelet shows the default policy too. (The spec does not have it, so that only a pod that names a policy gets a
-/// warning.)
+/// Adds the default DNS policy, as a kubelet does. (The stored spec does not contain it, because only a pod that
+/// names a policy gets a warning.)
 fn with_dns_policy(spec: &k8s::PodSpec) -> Cow<'_, k8s::PodSpec> {
     let mut spec = Cow::Borrowed(spec);
     if spec.dns_policy.is_none() {
@@ -76,27 +76,27 @@ fn with_dns_policy(spec: &k8s::PodSpec) -> Cow<'_, k8s::PodSpec> {
     spec
 }
 
-/// The pod as a JSON object.
+/// Returns the pod as a JSON object.
 pub fn pod_value(view: &PodView<'_>) -> serde_json::Value {
-    // The types have no keys that JSON lacks.
+    // All keys of the types are valid in JSON.
     serde_json::to_value(item(view, None)).unwrap_or_default()
 }
 
 /// Appends the pod as a JSON object.
 pub fn write_pod(view: &PodView<'_>, wherry: Option<Own<'_>>, out: &mut Vec<u8>) {
     let item = item(view, wherry);
-    // The types have no keys that JSON lacks, and writing to a Vec does not fail.
+    // All keys of the types are valid in JSON, and writing to a Vec does not fail.
     let _ = serde_json::to_writer(out, &item);
 }
 
-/// A line of a watch: the change (`ADDED`, `MODIFIED`), and the pod.
+/// Appends a line of a watch: the change (`ADDED`, `MODIFIED`), and the pod.
 pub fn write_change(kind: &str, view: &PodView<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
     write_pod(view, None, out);
     out.extend_from_slice(b"}\n");
 }
 
-/// A line of a watch: the pod is gone. The object has only the fields that identify it.
+/// Appends a line of a watch for a pod that is gone. The object has only the fields that identify the pod.
 pub fn write_gone(uid: &Uid, name: &FullName, out: &mut Vec<u8>) {
     let metadata = serde_json::json!({ "namespace": &*name.namespace, "name": &*name.name, "uid": uid.as_str() });
     let line = serde_json::json!({ "type": "DELETED", "object": { "metadata": metadata } });
@@ -107,7 +107,7 @@ pub fn write_gone(uid: &Uid, name: &FullName, out: &mut Vec<u8>) {
 /// The line that ends the initial list of a watch.
 pub const BOOKMARK: &[u8] = b"{\"type\":\"BOOKMARK\",\"object\":{}}\n";
 
-/// A pod with the fields that an API server would have filled in.
+/// Returns a pod with the fields that an API server would have filled in.
 pub(super) fn pod_object(view: &PodView<'_>) -> Value {
     let mut object = pod_value(view);
     let first_seen = object.pointer("/metadata/annotations/kubernetes.io~1config.seen").cloned();
@@ -115,14 +115,14 @@ pub(super) fn pod_object(view: &PodView<'_>) -> Value {
     if metadata.get("creationTimestamp").is_none_or(Value::is_null)
         && let Some(Value::String(seen)) = first_seen
     {
-        // The API has whole seconds.
+        // The API uses whole seconds.
         let seen = seen.parse::<jiff::Timestamp>().map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
         metadata["creationTimestamp"] = seen.unwrap_or_default().into();
     }
     if metadata.get("generation").is_none() {
         metadata["generation"] = 1.into();
     }
-    // An API server sets these also without a class.
+    // An API server sets these fields even without a class.
     let defaults = [("priority", json!(0)), ("preemptionPolicy", json!(priority::PREEMPT))];
     for (field, default) in defaults {
         if object["spec"].get(field).is_none_or(Value::is_null) {
@@ -146,7 +146,8 @@ pub(super) fn pod_object(view: &PodView<'_>) -> Value {
 const UNCORDON: &str = "the node is cordoned; kubectl uncordon lets the pod start";
 const UNDRAIN: &str = "the pod is drained; wherry undrain lets it start";
 
-/// The UID of the object that the API shows: a pod that has ended and waits to start again is shown as its successor.
+/// Returns the UID of the object that the API shows: a pod that has ended and waits to start again is shown as its
+/// successor.
 pub(super) fn shown_uid(view: &PodView<'_>) -> String {
     match view.placement {
         Placement::Successor { .. } => eviction::successor_uid(view.pod.uid.as_str()),

@@ -6,16 +6,16 @@ use crate::api::time::Boot;
 use crate::engine::control::RequestId;
 use std::rc::Rc;
 
-/// An answer, or the failure to send.
+/// A result, or the failure to send to the client.
 pub(super) type Result<T> = std::result::Result<T, Failure>;
 
-/// A client, from the certificate of its connection.
+/// A client, identified by the certificate of its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedClient {
     /// The common name (CN).
     pub name: String,
     pub role: Role,
-    /// The end of the certificate's validity. (A clock that is set meanwhile counts from the next request on.)
+    /// When the certificate expires. (If the clock is set meanwhile, this takes effect with the next request.)
     pub expires: Boot,
 }
 
@@ -32,8 +32,8 @@ pub struct ApiRequest<'a> {
     /// Content-Type without parameters.
     pub media_type: &'a str,
     pub host: &'a str,
-    /// With a header that only browsers send: Origin or Sec-Fetch-Site.
+    /// Whether the request has a header that only browsers send: Origin or Sec-Fetch-Site.
     pub is_from_browser: bool,
-    /// The client, if its certificate is valid and one of the clients'; otherwise the failure for it.
+    /// The client, if it has a valid client certificate; otherwise the failure to send.
     pub client: Result<Rc<VerifiedClient>>,
 }

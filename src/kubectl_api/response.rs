@@ -1,4 +1,4 @@
-//! What a client gets.
+//! The response that a client gets.
 
 use super::list::List;
 use super::watch::Watch;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 const JSON: &str = "application/json";
 
-/// (Without `Debug`: the body may be a Secret.)
+/// A response. (It does not implement `Debug`, because the body may contain a Secret.)
 pub struct ApiResponse {
     pub status: u16,
     pub content_type: &'static str,
@@ -16,19 +16,19 @@ pub struct ApiResponse {
 
 pub enum ApiBody {
     Full(Vec<u8>),
-    /// Written piece by piece.
+    /// A list that is written piece by piece.
     List(Box<List>),
     Watch(Box<Watch>),
 }
 
 impl ApiResponse {
     pub fn json(value: &Value) -> ApiResponse {
-        // The keys of a value are texts.
+        // This does not fail, because the keys of a value are strings.
         let body = serde_json::to_vec(value).unwrap_or_default();
         ApiResponse { status: 200, content_type: JSON, headers: Vec::new(), body: ApiBody::Full(body) }
     }
 
-    /// The object that a request has created.
+    /// Returns the response for an object that a request has created.
     pub fn created(value: &Value) -> ApiResponse {
         ApiResponse { status: 201, ..ApiResponse::json(value) }
     }

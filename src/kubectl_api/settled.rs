@@ -1,4 +1,4 @@
-//! The end of a change of a manifest: the client gets its answer when the engine has accepted the result.
+//! The end of a change to a manifest: the client gets its response when the engine has accepted the result.
 
 use super::change_queue::{ACCEPT_TIMEOUT, FileChange, RequestedChange, RunningChange, WrittenChange};
 use super::keys::uid;
@@ -30,7 +30,7 @@ pub enum AfterChange {
     Nothing,
     /// W4: the engine shortens the grace period of the removed pod.
     Ask(Request),
-    /// The engine did not accept the object: the file gets its old content.
+    /// The engine did not accept the object, so the old content of the file is restored.
     TakeBack(Box<Edited>),
 }
 
@@ -53,44 +53,44 @@ impl EndedChange {
     }
 }
 
-/// What has become of a change that is written.
+/// The outcome of a written change.
 enum Settled {
     Accepted(ApiResponse),
-    /// The change has to be taken back.
+    /// The change must be reverted.
     Refused(Failure),
-    /// The client does not wait any longer. The change stays.
+    /// The client has waited long enough. The change stays.
     Late(Failure),
 }
 
 impl KubectlApi {
     /// # Errors
-    /// Too many changes wait.
+    /// Too many changes are pending.
     pub fn queue_change(&mut self, request: RequestId, change: RequestedChange) -> Result<()> {
         self.changes.push(request, change)
     }
 
-    /// The next change for a helper, unless one is carried out.
+    /// Returns the next change for a helper, unless a helper is already carrying one out.
     pub fn next_change(&mut self, engine: &Engine) -> Option<(RequestId, FileChange)> {
         self.changes.next(|name| engine.manifest_of(name).map(|pod| pod.uid.clone()))
     }
 
-    /// The helper has carried out the change. Returns the failure for the client if it is refused.
+    /// Takes the helper's result. Returns the failure for the client if the change was refused.
     pub fn change_done(&mut self, result: Result<Edited>, now: Boot) -> Option<(RequestId, Failure)> {
         self.changes.done(result, now)
     }
 
-    /// The client of a request has disconnected: its change is given up, unless it is written already. Returns true if
-    /// the helper is to give it up.
+    /// Abandons the change of a client that has disconnected, unless it is already written. Returns true if the
+    /// helper must abandon the change.
     pub fn gone(&mut self, request: RequestId) -> bool {
         self.changes.gone(request)
     }
 
-    /// The time until which a client waits.
+    /// Returns the earliest time at which a client stops waiting.
     pub fn next_deadline(&self) -> Option<Boot> {
         self.changes.written.iter().map(|written| written.until).min()
     }
 
-    /// Takes the changes that the engine has accepted or refused. None: no change waits for that.
+    /// Takes the changes that the engine has accepted or refused. Returns None if no written change is pending.
     pub fn take_ended(&mut self, snapshot: &Snapshot<'_>) -> Option<Vec<EndedChange>> {
         if self.changes.written.is_empty() {
             return None;
@@ -107,7 +107,7 @@ impl KubectlApi {
         Some(ended)
     }
 
-    /// What has become of a change. None: the engine has not decided yet.
+    /// Returns the outcome of a change, or None if the engine has not decided yet.
     fn settled(&self, snapshot: &Snapshot<'_>, written: &WrittenChange) -> Option<Settled> {
         let WrittenChange { change: RunningChange { of, .. }, edited, until } = written;
         if of.dry_run || edited.outcome == EditOutcome::Unchanged {
@@ -132,7 +132,7 @@ impl KubectlApi {
                 Some(Settled::Refused(write::invalid(resource, &of.key.name, &problems)))
             }
             EditVerdict::Late => {
-                let why = format!("{file} is written, but was not accepted within {} s", ACCEPT_TIMEOUT.as_secs());
+                let why = format!("{file} was written, but not accepted within {} s", ACCEPT_TIMEOUT.as_secs());
                 Some(Settled::Late(Failure::timeout(why)))
             }
         }
@@ -145,7 +145,7 @@ impl KubectlApi {
         let live = self.object(snapshot, key);
         if edited.outcome == EditOutcome::Removed {
             let object = match live {
-                // A pod that terminates.
+                // A pod that is terminating.
                 Some(object) if key.kind == Kind::Pod => object,
                 _ => json!({
                     "kind": "Status",
@@ -186,13 +186,13 @@ impl KubectlApi {
         let name = FullName::new(&key.namespace, &key.name);
         let uid = after.and_then(|_| snapshot.engine.manifest_of(&name)).map(|pod| &pod.uid);
         if uid.is_some() && before.as_ref() != uid {
-            let warning = "the pod is replaced: its containers end, and a pod with the change starts";
+            let warning = "the pod is being replaced: its containers end, and a new pod with the change starts";
             response.headers.push(("Warning", format!("299 - {warning:?}")));
         }
         response
     }
 
-    /// The object as it will be. `live`: the present one, and whether it is only changed and not replaced.
+    /// Returns the object as it will be. `live` is the current object, and whether it is updated instead of replaced.
     fn future(&self, snapshot: &Snapshot<'_>, key: &Key, mut object: Value, live: Option<(bool, Value)>) -> Value {
         let resource = Resource::of(key.kind);
         object["kind"] = resource.kind_name.into();
@@ -209,7 +209,7 @@ impl KubectlApi {
             object["status"] = json!({ "phase": "Pending" });
         }
         if let Some((changed, mut live)) = live {
-            // As an API server answers a dry run: a change of these fields is only visible afterwards.
+            // As in an API server's response to a dry run, these fields keep their current values.
             for field in ["creationTimestamp", "resourceVersion"] {
                 object["metadata"][field] = live["metadata"][field].take();
             }
@@ -222,7 +222,7 @@ impl KubectlApi {
     }
 }
 
-/// The value of a header is in quotes, and ASCII.
+/// Removes the characters that a header value in quotes cannot contain.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii() && !c.is_control() && !matches!(c, '"' | '\\')).collect()
 }

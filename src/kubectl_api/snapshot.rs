@@ -1,4 +1,4 @@
-//! What the API shows, for one turn.
+//! The data that the API shows in one turn.
 
 use super::condition_times::ConditionTimes;
 use super::event_cache::EventCache;
@@ -15,15 +15,15 @@ pub struct Snapshot<'a> {
     pub node_name: &'a str,
     /// `kubectlPort`
     pub port: u16,
-    /// When the root directory was created: the begin of the node.
+    /// When the root directory was created, which is when the node was created.
     pub created: Wall,
-    /// The start of the agent.
+    /// The time at which the agent started.
     pub started: Wall,
     pub now: Now,
 }
 
 impl Snapshot<'_> {
-    /// The time on the clock. 1970, if it is out of range.
+    /// Returns the time of the clock, or the Unix epoch if it is out of range.
     pub fn timestamp(&self) -> Timestamp {
         self.now.wall.timestamp().unwrap_or_default()
     }

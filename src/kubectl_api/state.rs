@@ -13,7 +13,7 @@ pub struct KubectlApi {
 }
 
 impl KubectlApi {
-    /// `run`: the number of this run of the API (`api::kube::versions`).
+    /// Creates the state. `run` is the number of this run of the API (`api::kube::versions`).
     pub fn new(run: u64, machine: MachineIdentity) -> KubectlApi {
         KubectlApi {
             objects: Objects::new(run),

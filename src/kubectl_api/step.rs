@@ -1,4 +1,4 @@
-//! What a request needs next, and what follows the engine's answer.
+//! The next steps of a request: the first step, and the step that follows the engine's answer.
 
 use super::change_queue::RequestedChange;
 use super::log_request::LogRequest;
@@ -14,17 +14,17 @@ use crate::api::kube::versions::Key;
 use crate::engine::control::{Request, StreamRequest};
 use serde_json::Value;
 
-/// The first step of a request. (Without `Debug`, as all that may have the content of a Secret.)
+/// The first step of a request. (It does not implement `Debug`, like every type that may contain a Secret.)
 pub struct FirstStep {
     /// The verb for the metric, if the client may make the request.
     pub verb: Option<&'static str>,
     pub next: Result<NextStep>,
 }
 
-/// `log`: the fields of a line for the log.
+/// The next step of a request. `log` contains the fields of a log line.
 pub enum NextStep {
     Respond(ApiResponse),
-    /// Passes a request to the engine, whose answer goes on with `after`.
+    /// Passes a request to the engine. `after` defines how its answer is handled.
     Ask {
         request: Request,
         after: AfterAnswer,
@@ -35,13 +35,13 @@ pub enum NextStep {
         change: Box<RequestedChange>,
         log: String,
     },
-    /// Connects the client with a stream of the runtime.
+    /// Connects the client to a stream of the runtime.
     Session {
         request: StreamRequest,
         log: String,
     },
     OpenLog(LogRequest),
-    /// Measures the usage.
+    /// Measures the resource usage.
     Measure(Measurement),
     /// Serves a path of a kubelet.
     Kubelet(KubeletPath, Query),
@@ -54,11 +54,12 @@ pub enum NextStep {
 
 /// What follows the engine's answer.
 pub enum AfterAnswer {
-    /// The eviction of the pod with this name.
+    /// Responds to the eviction of the pod with this name.
     Evicted(String),
-    /// A change of the node.
+    /// Responds to a change of the node.
     Cordoned,
-    /// The deletion of a pod that terminates already, with a grace period. `live`: the pod before it.
+    /// Responds to the deletion, with a grace period, of a pod that is already terminating. `live` is the pod before
+    /// the deletion.
     DeletedAgain {
         key: Key,
         live: Value,
@@ -76,7 +77,7 @@ pub struct Measurement {
     pub include: Include,
 }
 
-/// A request for ephemeral containers that the engine has got.
+/// A request for ephemeral containers that was passed to the engine.
 #[derive(Debug)]
 pub struct Debugging {
     pub(super) key: Key,

@@ -25,13 +25,13 @@ pub struct Watch {
     pub format: Format,
     pub include: Include,
     pub position: Position,
-    /// The column definitions were sent.
+    /// Whether the column definitions have been sent.
     pub columns: bool,
-    /// The initial state is sent, and the client is to learn of its end.
+    /// Whether a bookmark must still mark the end of the initial state.
     pub initial: bool,
-    /// None: the client wants none.
+    /// None: the client does not want bookmarks.
     pub bookmarks: Option<Bookmarks>,
-    /// The objects that the client has, for a selection that objects can leave.
+    /// The objects that the client may have. Set only if objects can stop matching the selection.
     pub selected: Option<BTreeSet<Key>>,
     /// The watch ends at this time.
     pub until: Option<Boot>,
@@ -43,12 +43,12 @@ impl Watch {
         Watch { selection, format, include, position, columns, initial, bookmarks, selected, until }
     }
 
-    /// The kind of objects whose changes continue the watch.
+    /// Returns the kind of objects whose changes continue the watch.
     pub fn kind(&self) -> Kind {
         self.selection.resource.kind
     }
 
-    /// When the watch continues without a change.
+    /// Returns when the watch continues even without a change.
     pub fn next_deadline(&self) -> Option<Boot> {
         self.until.into_iter().chain(self.bookmarks.map(Bookmarks::next)).min()
     }
@@ -135,7 +135,7 @@ impl KubectlApi {
         self.encoded = encoded;
     }
 
-    /// The objects of a selection that the client of a new watch may have.
+    /// Returns the objects of a selection that the client of a new watch may already have.
     pub(super) fn may_be_selected(&self, snapshot: &Snapshot<'_>, watch: &Watch) -> BTreeSet<Key> {
         let version = watch.position.version();
         let all = self.objects.versions.keys(watch.selection.resource.kind);
@@ -149,7 +149,8 @@ impl KubectlApi {
     }
 }
 
-/// How a watch reports a change of an object; None if it does not.
+/// Returns the type of the event with which a watch reports a change of an object, or None if it does not report the
+/// change.
 fn event_kind(watch: &mut Watch, key: &Key, object: &Value, is_new: bool) -> Option<&'static str> {
     let contains = watch.selection.contains(object);
     let Some(selected) = &mut watch.selected else {
@@ -172,7 +173,7 @@ fn event_kind(watch: &mut Watch, key: &Key, object: &Value, is_new: bool) -> Opt
 fn write_object(kind: &str, watch: &mut Watch, object: Value, now: Timestamp, out: &mut Vec<u8>) {
     let mut object = single(object, watch.selection.resource, watch.format, watch.include, now);
     if watch.format == Format::Table && std::mem::replace(&mut watch.columns, true) {
-        // Clients keep the columns of the first table.
+        // Clients keep the column definitions of the first table.
         object["columnDefinitions"] = Value::Null;
     }
     write_event(kind, object, out);

@@ -1,11 +1,11 @@
-//! Writes pages in the classic text format of Prometheus (0.0.4), which a kubelet serves.
+//! Writes pages in the classic text format of Prometheus (0.0.4), as a kubelet does.
 
 use std::fmt::{self, Display, Write as _};
 
-/// The type of a family.
+/// The type of a metric family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only rises.
+    /// A value that only increases.
     Counter,
     Gauge,
     Histogram,
@@ -25,25 +25,25 @@ pub struct Family<'a> {
     kind: Kind,
     /// One line, without a backslash.
     help: &'static str,
-    /// The lines HELP and TYPE are written.
+    /// Whether the lines HELP and TYPE have been written.
     begun: bool,
 }
 
 impl Exposition {
-    /// A family that appears with its first sample, as in a kubelet.
+    /// Begins a family. It appears on the page with its first sample, as in a kubelet.
     pub fn family(&mut self, name: &'static str, kind: Kind, help: &'static str) -> Family<'_> {
         Family { text: &mut self.text, name, kind, help, begun: false }
     }
 
-    /// The finished page.
+    /// Returns the finished page.
     pub fn into_bytes(self) -> Vec<u8> {
         self.text.into_bytes()
     }
 }
 
 impl Family<'_> {
-    /// `at`: the time of the value in nanoseconds since the Unix epoch. Without it, the time of the scrape counts. A
-    /// value that is unknown has no sample.
+    /// Writes a sample, unless the value is unknown. `at` is the time of the value in nanoseconds since the Unix
+    /// epoch. Without it, the time of the scrape applies.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: Option<f64>, at: Option<i64>) {
         let Some(value) = value else { return };
         let mut text = String::new();
@@ -56,7 +56,8 @@ impl Family<'_> {
         }
     }
 
-    /// `counts` are the numbers of observations in each bucket: those up to each of the `bounds`, and the larger ones.
+    /// Writes a histogram. `counts` are the numbers of observations in each bucket: one bucket for each of the
+    /// `bounds`, and one for larger values.
     pub(super) fn histogram(&mut self, labels: &str, sum: f64, bounds: &[f64], counts: &[u64]) {
         self.line("_sum", labels, &Number(sum));
         self.line("_count", labels, &counts.iter().sum::<u64>());
@@ -73,7 +74,7 @@ impl Family<'_> {
         }
     }
 
-    /// Writes a sample. `labels`: from `push_label`.
+    /// Writes a sample. `labels` is text from `push_label`.
     pub(super) fn line(&mut self, suffix: &str, labels: &str, value: &dyn Display) {
         let Family { text, name, kind, help, begun } = self;
         // Writing to a string cannot fail, here and below.
@@ -90,7 +91,7 @@ impl Family<'_> {
     }
 }
 
-/// Appends a label to the text of the labels before it.
+/// Appends a label to the text of the previous labels.
 pub(super) fn push_label(text: &mut String, name: &str, value: &str) {
     let _ = write!(text, "{}{name}=\"", if text.is_empty() { "" } else { "," });
     for c in value.chars() {
@@ -104,8 +105,8 @@ pub(super) fn push_label(text: &mut String, name: &str, value: &str) {
     text.push('"');
 }
 
-/// A number that need not be whole, as `/metrics` has always shown it: `1.0` where Go writes `1`, and with an exponent
-/// only below 1e-6 and from 1e21 on. An infinite one has a sign, as in Go.
+/// A floating-point number, as `/metrics` has always shown it: `1.0` where Go writes `1`, and with an exponent only
+/// below 1e-6 and from 1e21 on. Positive infinity has a sign, as in Go.
 pub(super) struct Number(pub f64);
 
 impl Display for Number {

@@ -1,12 +1,13 @@
-//! The table of all families of `/metrics`, in the order of the page. (`process` has its own, which follow.)
+//! The table of all metric families of `/metrics`, in the order of the page. (The families of `process` follow them.)
 //!
-//! A row has the kind, the constant with which the code sets the values, the name, the names of the labels, the bounds
-//! of the buckets of a histogram, and the help text. The type of the constant has the kind and the number of labels, so
-//! a value of another kind and a missing label do not compile. The compiler also reports a row that no code sets.
+//! A row has the kind, the constant with which the code sets the values, the name, the names of the labels, the
+//! bucket bounds of a histogram, and the help text. The type of the constant contains the kind and the number of
+//! labels, so a value of another kind or a missing label does not compile. The compiler also reports a row that no
+//! code sets.
 
 use super::exposition::Kind;
 
-/// A counter with `N` labels. The number is the row in `TABLE`, here and below.
+/// A counter with `N` labels. The field is the index of the row in `TABLE`, here and below.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter<const N: usize>(pub(super) usize);
 
@@ -22,7 +23,7 @@ pub struct Histogram<const N: usize>(pub(super) usize);
 pub(super) struct Row {
     pub name: &'static str,
     pub kind: Kind,
-    /// In the order of the page and of the values that the code sets.
+    /// In their order on the page, which is also the order of the values in the code.
     pub labels: &'static [&'static str],
     /// The upper bounds of the buckets of a histogram, without +Inf.
     pub bounds: &'static [f64],
@@ -56,7 +57,7 @@ const OPERATION: &[f64] = &[
     745.0580596923828,
 ];
 
-/// The bounds of a row that has some.
+/// Returns the bucket bounds of a row, or an empty slice if it has none.
 const fn first(bounds: &[&'static [f64]]) -> &'static [f64] {
     match bounds {
         [bounds, ..] => bounds,
@@ -64,7 +65,7 @@ const fn first(bounds: &[&'static [f64]]) -> &'static [f64] {
     }
 }
 
-/// Makes `TABLE` and a constant for each row.
+/// Defines `TABLE`, and a constant for each row.
 macro_rules! families {
     ($($kind:ident $id:ident = $name:literal [$($label:literal),*] $($bounds:ident)? $help:literal;)*) => {
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
@@ -89,12 +90,12 @@ macro_rules! families {
 }
 
 families! {
-    // Dashboards expect this metric although it never changes here.
+    // Dashboards expect this metric, although its value never changes in Wherry.
     Counter _DISCARDED_EVENTS = "kubelet_pleg_discard_events" []
         "Number of discarded pod lifecycle events; always 0, because there is no queue.";
     Gauge NODE_NAME = "kubelet_node_name" ["node"] "Name of the node, as a label.";
 
-    // Pods, and what admission and kills do with them.
+    // Pods, and the outcomes of admission, preemption and eviction.
     Gauge ACTIVE_PODS = "kubelet_active_pods" ["static"] "Number of active pods that admission takes into account.";
     Gauge DESIRED_PODS = "kubelet_desired_pods" ["static"] "Number of pods in the manifests.";
     Gauge MIRROR_PODS = "kubelet_mirror_pods" [] "Number of mirror pods; always 0 without an API server.";
@@ -115,7 +116,7 @@ families! {
         "Number of preempted pods that have stopped, by the first resource that was short.";
     Counter EVICTIONS = "kubelet_evictions" ["eviction_signal"] "Number of evicted pods, by the eviction signal.";
 
-    // How long pods take.
+    // Durations of the work on pods.
     Histogram POD_START_DURATION = "kubelet_pod_start_duration_seconds" [] POD_START
         "Duration from the first time that a pod is seen until all its containers run, in seconds.";
     Histogram POD_STATUS_DURATION = "kubelet_pod_status_sync_duration_seconds" [] STATUS
@@ -211,6 +212,6 @@ families! {
         "Total requests of the pods that count for admission, by resource.";
 }
 
-/// The seconds that a certificate is valid, and the failures to get it.
+/// The remaining lifetime of a certificate in seconds, and the number of failures to get one.
 pub const CLIENT_CERTIFICATE: (Gauge<0>, Counter<0>) = (CLIENT_CERTIFICATE_TTL, CLIENT_CERTIFICATE_ERRORS);
 pub const SERVING_CERTIFICATE: (Gauge<0>, Counter<0>) = (SERVING_CERTIFICATE_TTL, SERVING_CERTIFICATE_ERRORS);

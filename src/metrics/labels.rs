@@ -1,11 +1,11 @@
 //! The closed sets of label values. A value outside its set becomes `OTHER`, so the number of series is limited. Only
-//! the node name, resource names, runtime handlers and the labels of probes are open. The series of probes are removed
-//! with their pod.
+//! the node name, resource names, runtime handlers and the labels of probes can have any value. The series of probes
+//! are removed with their pod.
 
-/// The replacement for all other values. A kubelet uses this word for a reason that it does not list.
+/// The replacement for all other values. A kubelet uses the same word for a reason that it does not list.
 pub const OTHER: &str = "Other";
 
-/// CRI calls with the kubelet's names (from its `instrumented_services.go`), including those that wherry never makes,
+/// CRI calls with the kubelet's names (from its `instrumented_services.go`), including calls that Wherry never makes,
 /// and two containerd calls.
 pub const OPERATIONS: [&str; 36] = [
     "attach",
@@ -57,7 +57,7 @@ pub const CONTAINER_STATES: [&str; 4] = ["created", "running", "exited", "unknow
 
 pub const LIFECYCLES: [&str; 3] = ["sync", "terminating", "terminated"];
 
-/// Reasons for a failed start of a container: the resulting waiting reason (W10).
+/// The waiting reasons that result from a failed start of a container (W10).
 pub const START_ERRORS: [&str; 11] = [
     "CreateContainerConfigError",
     "CreateContainerError",
@@ -72,7 +72,7 @@ pub const START_ERRORS: [&str; 11] = [
     "SignatureValidationFailed",
 ];
 
-/// The matching element of `set`, or `OTHER`.
+/// Returns the matching element of `set`, or `OTHER`.
 pub fn closed(value: &str, set: &[&'static str]) -> &'static str {
     set.iter().find(|known| **known == value).copied().unwrap_or(OTHER)
 }

@@ -1,4 +1,4 @@
-//! Sets values that come from the engine, or need more than one line.
+//! Sets values that come from the engine, or that need more than one line of code.
 
 use super::families::{self, Counter, Gauge};
 use super::labels::{
@@ -14,7 +14,8 @@ use crate::engine::effect::Measure;
 use crate::engine::probe::Kind;
 use std::time::Duration;
 
-/// The labels `config` and `static` of `kubelet_working_pods`. With the lifecycles they make 15 series.
+/// The values of the labels `config` and `static` of `kubelet_working_pods`. Combined with the lifecycles, they
+/// result in 15 series.
 const WORKING: [(&str, &str); 5] =
     [("desired", ""), ("desired", "true"), ("orphan", ""), ("orphan", "true"), ("runtime_only", "unknown")];
 
@@ -64,8 +65,8 @@ impl Metrics {
         }
     }
 
-    /// Records a call to the runtime that ended or could not be sent. `operation` is the kubelet's name of the call:
-    /// `create_container`, `list_podsandbox`.
+    /// Records a call to the runtime that ended or could not be sent. `operation` is the kubelet's name for the call,
+    /// such as `create_container` or `list_podsandbox`.
     pub fn runtime_operation(&self, operation: &str, duration: Duration, error: bool) {
         let operation = closed(operation, &OPERATIONS);
         self.inc(families::RUNTIME_OPERATIONS, [operation]);
@@ -90,7 +91,7 @@ impl Metrics {
         self.observe(families::CGROUP_DURATION, [operation], duration.as_secs_f64());
     }
 
-    /// None: the node has no cluster.
+    /// Sets the metrics of the connection to the API server. None: the node has no cluster.
     pub fn set_connection(&self, connection: Option<&Connection<'_>>) {
         let Some(connection) = connection else { return };
         self.set(families::API_SERVER_CONNECTED, [], connection.state == ConnectionState::Registered);
@@ -99,13 +100,14 @@ impl Metrics {
         self.set(families::NODE_NAME_CONFLICT, [], connection.is_shared);
     }
 
-    /// Bytes.
+    /// Sets the numbers of bytes sent to the API server and received from it.
     pub fn set_api_server_traffic(&self, (sent, received): (u64, u64)) {
         self.set_total(families::API_SERVER_SENT, [], sent);
         self.set_total(families::API_SERVER_RECEIVED, [], received);
     }
 
-    /// The seconds until the certificate expires (None: there is none), and the number of failures.
+    /// Sets the number of seconds until the certificate expires (None: there is no certificate), and the number of
+    /// failures.
     pub(crate) fn set_certificate(&self, (ttl, errors): (Gauge<0>, Counter<0>), (left, failures): (Option<i64>, u64)) {
         self.set_number(ttl, [], left.map_or(f64::INFINITY, |seconds| seconds as f64));
         self.set_total(errors, [], failures);
@@ -119,15 +121,16 @@ impl Metrics {
         self.set_static(families::ACTIVE_PODS, n);
     }
 
-    /// All pods come from manifests and are static; the other series is 0, as in a kubelet.
+    /// Sets a gauge with the label `static`. All counted pods are static; the other series is 0, as in a kubelet.
     fn set_static(&self, family: Gauge<1>, n: u64) {
         self.set(family, [""], 0);
         self.set(family, ["true"], n);
     }
 
-    /// `count` returns the number of pods in a lifecycle state (`sync`, `terminating`, `terminated`) by `config`:
-    /// `desired`; `orphan`, not desired any more, but not finished (W20); `runtime_only`, known only from the runtime
-    /// (W21). All pods from manifests are static.
+    /// Sets the number of pods that have a worker. `count` returns the number for a lifecycle state (`sync`,
+    /// `terminating`, `terminated`) and a value of `config`: `desired`; `orphan`, for pods that are no longer desired
+    /// but not finished (W20); `runtime_only`, for pods that only the runtime knows (W21). All pods from manifests
+    /// are static.
     pub fn set_working_pods(&self, count: impl Fn(&'static str, &'static str) -> u64) {
         for lifecycle in LIFECYCLES {
             for (config, is_static) in WORKING {
@@ -137,15 +140,16 @@ impl Metrics {
         }
     }
 
-    /// `count` returns the number of containers in a state of the last relist.
+    /// Sets the number of containers by state. `count` returns the number of containers in a state, from the last
+    /// relist.
     pub fn set_running_containers(&self, count: impl Fn(&'static str) -> u64) {
         for state in CONTAINER_STATES {
             self.set(families::RUNNING_CONTAINERS, [state], count(state));
         }
     }
 
-    /// S8: whole seconds, as in a kubelet. 0 if there was no shutdown; the end is also 0 while a shutdown is in
-    /// progress.
+    /// S8: sets the start and the end of a shutdown in whole seconds, as in a kubelet. Both are 0 if there was no
+    /// shutdown; the end is also 0 while a shutdown is in progress.
     pub fn set_graceful_shutdown(&self, started: f64, ended: f64) {
         self.set(families::SHUTDOWN_START, [], started as i64);
         self.set(families::SHUTDOWN_END, [], ended as i64);
@@ -157,13 +161,13 @@ impl Metrics {
         node_resources::set(self, families::NODE_ALLOCATABLE, &node.capacity, &node.allocatable);
     }
 
-    /// Sets the total requests of all pods that count for admission.
+    /// Sets the total requests of all pods that admission takes into account.
     pub fn set_node_requested(&self, node: &NodeFacts, requested: &Resources) {
         node_resources::set(self, families::NODE_REQUESTED, &node.capacity, requested);
     }
 }
 
-/// The labels of a probe's result.
+/// Returns the labels of a probe's result.
 fn of_probe<'a>(kind: Kind, passed: Option<bool>, pod: &'a Pod, container: &'a str) -> [&'a str; 6] {
     let result = match passed {
         Some(true) => "successful",

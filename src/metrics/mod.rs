@@ -1,9 +1,9 @@
 //! Metrics with the names, types, labels and buckets of the kubelet, so that existing dashboards and alerts work.
 //!
-//! `families` is the table of all families, `measures` sets the values that need more than one line, and `exposition`
-//! writes a page. Gauges are set before a scrape; `process_*` is read during a scrape. As in a kubelet, a family
-//! without labels exists from the start, and a family with labels has series only for observed values. A family without
-//! labels and without a source is 0. docs/metrics.md documents each metric.
+//! `families` is the table of all families, `measures` sets the values that need more than one line of code, and
+//! `exposition` writes a page. Gauges are set before a scrape; the values of `process_*` are read during a scrape. As
+//! in a kubelet, a family without labels exists from the start, and a family with labels has series only for observed
+//! values. A family without labels is 0 until it gets a value. docs/metrics.md documents each metric.
 
 pub mod exposition;
 pub(crate) mod families;
@@ -28,7 +28,7 @@ pub struct Metrics {
 
 #[derive(Debug)]
 struct Series {
-    /// In the form of the page. Empty without labels.
+    /// The labels as the page shows them. Empty without labels.
     labels: Box<str>,
     value: Value,
 }
@@ -45,7 +45,7 @@ enum Value {
 }
 
 impl Metrics {
-    /// Makes the families without labels, and the series that dashboards expect from the first scrape on.
+    /// Creates the families without labels, and the series that dashboards expect from the first scrape on.
     pub fn new(node_name: &str) -> Metrics {
         let series = TABLE.iter().map(|_| Vec::new()).collect();
         let metrics = Metrics { series: RefCell::new(series), process: Process::new() };
@@ -62,7 +62,7 @@ impl Metrics {
         metrics
     }
 
-    /// Counts one more.
+    /// Increments a counter.
     pub(crate) fn inc<const N: usize>(&self, Counter(at): Counter<N>, labels: [&str; N]) {
         self.change(at, &labels, &mut |value| {
             if let Value::Integer(n) = value {
@@ -77,13 +77,13 @@ impl Metrics {
         self.change(at, &labels, &mut |value| *value = Value::Integer(total));
     }
 
-    /// Sets a gauge to a whole number. One that is too large becomes the largest.
+    /// Sets a gauge to an integer. A value that is too large becomes `i64::MAX`.
     pub(crate) fn set<const N: usize>(&self, Gauge(at): Gauge<N>, labels: [&str; N], n: impl TryInto<i64>) {
         let n = n.try_into().unwrap_or(i64::MAX);
         self.change(at, &labels, &mut |value| *value = Value::Integer(n));
     }
 
-    /// Sets a gauge to a number that need not be whole.
+    /// Sets a gauge to a floating-point number.
     pub(crate) fn set_number<const N: usize>(&self, Gauge(at): Gauge<N>, labels: [&str; N], n: f64) {
         self.change(at, &labels, &mut |value| *value = Value::Number(n));
     }
@@ -113,7 +113,7 @@ impl Metrics {
         self.series.borrow_mut()[at].clear();
     }
 
-    /// Changes the value of a series, which this makes if it does not exist. `at`: the row in the table.
+    /// Changes the value of a series, which is created if it does not exist. `at` is the row in the table.
     fn change(&self, at: usize, labels: &[&str], change: &mut dyn FnMut(&mut Value)) {
         let text = label_text(at, labels);
         let family = &mut self.series.borrow_mut()[at];
@@ -124,12 +124,13 @@ impl Metrics {
         change(&mut family[place].value);
     }
 
-    /// All metrics in the classic text format.
+    /// Returns all metrics in the classic text format.
     pub fn render(&self) -> Vec<u8> {
         self.page(|_| true)
     }
 
-    /// The content of a kubelet's `/metrics/probes`: the results of probes, and the start time of the process.
+    /// Returns the content of a kubelet's `/metrics/probes`: the results of probes, and the start time of the
+    /// process.
     pub fn render_probes(&self) -> Vec<u8> {
         self.page(|family| family.starts_with("prober_") || family == "process_start_time_seconds")
     }
@@ -164,12 +165,12 @@ impl Value {
     }
 }
 
-/// The place of a series, or where it belongs.
+/// Returns the index of a series, or as an error the index at which it belongs.
 fn find(family: &[Series], labels: &str) -> Result<usize, usize> {
     family.binary_search_by(|series| (*series.labels).cmp(labels))
 }
 
-/// `at`: the row in the table.
+/// Formats the labels of a series. `at` is the row in the table.
 fn label_text(at: usize, values: &[&str]) -> String {
     let mut text = String::new();
     for (name, value) in TABLE[at].labels.iter().zip(values) {

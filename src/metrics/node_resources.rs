@@ -4,8 +4,8 @@ use super::Metrics;
 use super::families::Gauge;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 
-/// Sets one series for each resource of the node (`known`), including zero values, and for each further resource in
-/// `amounts`.
+/// Sets one series for each resource of the node (`known`), even if the value is zero, and for each further resource
+/// in `amounts`.
 pub(super) fn set(metrics: &Metrics, family: Gauge<2>, known: &Resources, amounts: &Resources) {
     // A reload may have removed a resource.
     metrics.clear(family);

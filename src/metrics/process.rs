@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 pub struct Process {
     ticks: f64,
     page_size: f64,
-    /// In seconds since the Unix epoch; None if /proc is not readable.
+    /// In seconds since the Unix epoch; None if /proc cannot be read.
     start_time: Option<f64>,
 }
 
@@ -29,11 +29,12 @@ impl Process {
         Process { ticks, page_size: rustix::param::page_size() as f64, start_time }
     }
 
-    /// The name, kind, help text and value of each family. A family whose value is not readable is absent.
+    /// Returns the name, kind, help text and value of each family. The value is None if it cannot be read; the family
+    /// is then omitted.
     pub fn read(&self) -> [(&'static str, Kind, &'static str, Option<f64>); 7] {
         let stat = read_stat();
         let stat = stat.as_ref();
-        // Subtract one for the directory, which is open during the count.
+        // Subtract one for the directory, which is itself open during the count.
         let fds = std::fs::read_dir("/proc/self/fd").ok().map(|dir| dir.count().saturating_sub(1) as f64);
         let limit = |resource| Some(getrlimit(resource).current.map_or(u64::MAX as f64, |n| n as f64));
         use Kind::{Counter, Gauge};

@@ -67,7 +67,7 @@ fn probe(pod: &Rc<Pod>, passed: Option<bool>) -> Measure {
     Measure::Probe { kind: Kind::Liveness, passed, pod: pod.clone(), container: "main".into() }
 }
 
-/// One measurement of each kind.
+/// Returns metrics with at least one measurement of each kind.
 fn busy() -> Metrics {
     let m = Metrics::new("lab");
     let d = Duration::from_millis(30);
@@ -187,7 +187,7 @@ fn m_families_without_labels_are_there_from_the_start_and_those_with_labels_once
             || ["active_pods", "desired_pods", "working_pods", "restarted_pods_total", "node_name"]
                 .iter()
                 .any(|n| known.name.strip_prefix("kubelet_") == Some(*n));
-        // These are set before each scrape.
+        // This metric is set before each scrape.
         if known.name != "kubelet_running_containers" {
             assert_eq!(shown.0.contains_key(known.name), always, "{}", known.name);
         }
@@ -253,7 +253,7 @@ fn m_no_value_from_outside_makes_a_series_of_its_own() {
         assert!(more <= 1, "{name}: {more} series more");
     }
     assert_eq!(shown.sum("kubelet_runtime_operations_total", &[("operation_type", labels::OTHER)]), 10_000.0);
-    // The number of series of all calls is known.
+    // All calls together have a limited number of series.
     let all: usize = shown.0.values().map(parser::Family::series).sum();
     assert!(all < 100, "{all} series");
 }
@@ -290,7 +290,7 @@ fn a_page_of_all_there_can_be_is_made_in_milliseconds() {
     assert!(each < Duration::from_millis(500), "{each:?} for {bytes} bytes");
 }
 
-/// The parser, on which these tests and the runtime tests rely, rejects invalid text.
+/// Tests that the parser, on which these tests and the runtime tests rely, rejects invalid text.
 #[test]
 fn texts_that_break_the_format_are_refused() {
     let counter = "# HELP a A.\n# TYPE a counter\n";
@@ -416,7 +416,8 @@ fn m_the_nodes_size_is_shown_by_resource_and_unit() {
     read(&m);
 }
 
-/// Labels with characters to escape, sorted series, whole and other numbers, and the order of a histogram's lines.
+/// Covers labels with characters to escape, sorted series, integers and other numbers, and the order of a histogram's
+/// lines.
 #[test]
 fn m_the_text_of_each_kind_of_family_stays_as_it_is() {
     let m = Metrics::new("a\\b\"c\nd é");

@@ -8,8 +8,8 @@ const ELSEWHERE: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)), 9),
 ];
 
-/// The source addresses of the default routes, IPv4 first. Empty without a network. To connect a UDP socket only
-/// selects a route; it sends nothing.
+/// Returns the source addresses of the default routes, IPv4 first. Empty without a network. Connecting a UDP socket
+/// only selects a route; it sends nothing.
 pub fn addresses() -> Vec<String> {
     let source = |to: &SocketAddr| {
         let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };

@@ -1,10 +1,10 @@
-//! A socket of a peer that may be hostile: the server of a container. Reading stops at a budget for each turn of the
-//! loop, and fails at a limit for the whole connection. (TLS can read for ever without any content, so a limit above
-//! TLS is not enough.)
+//! A socket whose peer may be hostile: a server in a container. Reading stops at a budget for each turn of the loop,
+//! and fails at a limit for the whole connection. (TLS can read for ever without returning any content, so a limit
+//! above the TLS layer is not enough.)
 
 use std::io::{self, ErrorKind, Read, Write};
 
-/// The maximum number of reads of one turn.
+/// The maximum number of reads in one turn.
 const READS: usize = 16;
 /// The maximum number of bytes that a peer may send before its answer is complete.
 pub const MOST: u64 = 1 << 20;
@@ -21,19 +21,19 @@ impl<S> Budgeted<S> {
         Budgeted { stream, reads: 0, stopped: false, received: 0 }
     }
 
-    /// Resets the budget for a new iteration of the event loop.
+    /// Resets the budget for a new turn of the loop.
     pub fn begin(&mut self) {
         (self.reads, self.stopped) = (0, false);
     }
 
-    /// Returns true if the budget of the turn was used up. The poll will not report what is left.
+    /// Reports whether the budget of the turn was used up. The poll will not report the remaining input.
     pub fn stopped(&self) -> bool {
         self.stopped
     }
 }
 
 impl<S: Read> Read for Budgeted<S> {
-    /// Fails with `WouldBlock` at the budget.
+    /// Fails with `WouldBlock` when the budget is used up.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.received >= MOST {
             return Err(io::Error::other(too_much()));
@@ -59,7 +59,7 @@ impl<S: Write> Write for Budgeted<S> {
     }
 }
 
-/// The reason to give up a peer that has sent more than `MOST`.
+/// Returns the error message for a peer that has sent `MOST` bytes or more.
 pub fn too_much() -> String {
     format!("the server sent {} MiB without a complete answer", MOST >> 20)
 }

@@ -1,12 +1,12 @@
 //! A stream with an output queue. The poll is edge-triggered, so the stream remembers that it can read or write until
-//! the kernel returns EAGAIN. The reads in one iteration of the event loop are limited by a budget.
+//! the kernel returns EAGAIN. A budget limits the reads in one turn of the loop.
 
 use crate::net::stream::Stream;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 
-/// The maximum number of reads of one turn.
+/// The maximum number of reads in one turn.
 const READS: usize = 64;
 
 pub struct Buffered {
@@ -18,11 +18,11 @@ pub struct Buffered {
     queued: usize,
     may_read: bool,
     may_write: bool,
-    /// The reads of this turn.
+    /// The number of reads in this turn.
     reads: usize,
     /// The budget of this turn is used up, and there may be more to read.
     stopped: bool,
-    /// The stream keeps no output of its own.
+    /// The stream itself holds no output back (see `flush`).
     flushed: bool,
 }
 
@@ -32,7 +32,7 @@ pub enum Input {
     /// The number of bytes read; not 0.
     Bytes(usize),
     Blocked,
-    /// The peer sends no more.
+    /// The peer has closed its sending side.
     End,
     Broken,
 }
@@ -65,7 +65,7 @@ impl Buffered {
         &mut self.stream
     }
 
-    /// `Stream::peer_certificate`.
+    /// Returns `Stream::peer_certificate`.
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         self.stream.peer_certificate()
     }
@@ -76,18 +76,18 @@ impl Buffered {
         self.may_write = true;
     }
 
-    /// A new turn begins.
+    /// Resets the read budget at the start of a turn.
     pub fn begin(&mut self) {
         (self.reads, self.stopped) = (0, false);
     }
 
-    /// Returns true if a read was refused because the budget of this turn is used up. The poll will not report the
-    /// rest.
+    /// Reports whether a read was refused because the budget of this turn is used up. The poll will not report the
+    /// remaining input.
     pub fn stopped(&self) -> bool {
         self.stopped
     }
 
-    /// The number of unwritten bytes.
+    /// Returns the number of unwritten bytes.
     pub fn queued(&self) -> usize {
         self.queued
     }
@@ -129,7 +129,7 @@ impl Buffered {
         self.flush()
     }
 
-    /// TLS keeps encrypted data when the socket is full.
+    /// Flushes the stream. TLS holds encrypted data back when the socket is full.
     fn flush(&mut self) -> Written {
         loop {
             if !self.may_write {
@@ -147,7 +147,7 @@ impl Buffered {
         }
     }
 
-    /// Reads once. `buffer` must not be empty. `Blocked` also at the end of the budget.
+    /// Reads once. `buffer` must not be empty. Also returns `Blocked` when the budget is used up.
     pub fn read(&mut self, buffer: &mut [u8]) -> Input {
         if !self.may_read {
             return Input::Blocked;
@@ -161,7 +161,7 @@ impl Buffered {
             Ok(0) => return Input::End,
             Ok(n) => return Input::Bytes(n),
             Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_read = false,
-            // TLS has read much without content.
+            // TLS has read a lot of input without returning any content.
             Err(e) if e.kind() == ErrorKind::Interrupted => (self.reads, self.stopped) = (READS, true),
             Err(_) => return Input::Broken,
         }

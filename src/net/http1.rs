@@ -16,7 +16,7 @@ pub struct Accepts {
     pub fields: bool,
 }
 
-/// The used parts of a request head.
+/// The parts of a request head that the server uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The length of the head, in bytes. The body follows, then the next request.
@@ -36,7 +36,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// The values of a header field. A list in one field is one value.
+    /// Returns the values of a header field. A comma-separated list in one field is one value.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.fields.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
@@ -49,7 +49,7 @@ pub enum Parsed {
     Head(Head),
     /// Send this status and close the connection, because the start of the next request is unknown.
     Refused(u16, &'static str),
-    /// As `Refused` with status 405. Contains the methods of the path.
+    /// Like `Refused` with status 405. Contains the methods that the path accepts.
     WrongMethod(&'static [&'static str]),
 }
 
@@ -114,7 +114,7 @@ pub fn parse(input: &[u8], accepts: impl Fn(&str) -> Accepts) -> Parsed {
     })
 }
 
-/// The length of the body. `unmeasured`: the request has a Transfer-Encoding.
+/// Returns the length of the body. `unmeasured` means that the request has a Transfer-Encoding.
 fn body_length(
     mut lengths: Vec<Option<usize>>,
     unmeasured: bool,
@@ -148,8 +148,8 @@ fn content_length(value: &[u8]) -> Option<usize> {
     text.parse().ok()
 }
 
-/// The path and query of `/path?query`, or of `http://host/path?query`, which a server must also accept (RFC 9112,
-/// 3.2.2).
+/// Returns the path and query of `/path?query`, or of `http://host/path?query`, which a server must also accept (RFC
+/// 9112, 3.2.2).
 fn split_target(target: &str) -> (&str, &str) {
     let origin = match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains('/') => rest.find('/').map_or("/", |i| &rest[i..]),
@@ -158,7 +158,7 @@ fn split_target(target: &str) -> (&str, &str) {
     origin.split_once('?').unwrap_or((origin, ""))
 }
 
-/// Whether the query contains `name` with a value other than `0` or `false`.
+/// Reports whether the query contains `name` with a value other than `0` or `false`.
 pub fn query_has(query: &str, name: &str) -> bool {
     query.split('&').any(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -166,7 +166,7 @@ pub fn query_has(query: &str, name: &str) -> bool {
     })
 }
 
-/// The first value of `name` in the query. It is not percent-decoded, because a UID needs no encoding.
+/// Returns the first value of `name` in the query. It is not percent-decoded, because a UID needs no encoding.
 pub fn value_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
 }
@@ -176,11 +176,12 @@ pub fn value_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
 pub enum Framing {
     Length(usize),
     Chunked,
-    /// The server closes the connection. HTTP/1.0 has no other way for a body of unknown length.
+    /// The server closes the connection. HTTP/1.0 has no other way to end a body of unknown length.
     Close,
 }
 
-/// Formats the head of a response. `head` is the head of the request, if it was valid. `headers` are further fields.
+/// Formats the head of a response. `head` is the head of the request, if it was valid. `headers` are additional
+/// fields.
 pub fn response_head(
     status: u16,
     content_type: &str,
@@ -253,7 +254,8 @@ fn reason(status: u16) -> &'static str {
 /// Appends one chunk with the data that `fill` appends. Omits an empty chunk, because it would end the body.
 pub fn chunk(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
-    // Eight digits, as leading zeros are allowed: the length fits in later without moving the data.
+    // Reserve eight digits (leading zeros are allowed), so that the length can be filled in later without moving the
+    // data.
     out.extend_from_slice(b"00000000\r\n");
     let body = out.len();
     fill(out);

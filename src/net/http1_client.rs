@@ -7,10 +7,10 @@ const MAX_HEAD: usize = 64 * 1024;
 /// The maximum number of informational responses (1xx) before the response.
 const MAX_INFORMATIONAL: usize = 5;
 const MAX_HEADERS: usize = 128;
-/// Chunk sizes and trailers may add this much to a body, in bytes.
+/// The maximum number of bytes that chunk sizes and trailers may add to a body.
 const MAX_FRAMING: usize = 16 * 1024;
 
-/// A GET request on a connection of its own.
+/// A GET request on its own connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Get<'a> {
     /// The value of the header `Host`.
@@ -18,13 +18,13 @@ pub struct Get<'a> {
     /// The path with the query. Starts with `/`.
     pub target: &'a str,
     pub user_agent: &'a str,
-    /// Further headers. A header `Host`, `User-Agent` or `Accept` replaces the default one; an empty `User-Agent` or
-    /// `Accept` removes it.
+    /// Additional headers. A `Host`, `User-Agent` or `Accept` header replaces the default one; an empty `User-Agent`
+    /// or `Accept` removes it. A `Connection` header is ignored.
     pub headers: &'a [(String, String)],
 }
 
 impl Get<'_> {
-    /// The bytes of the request. Names and values must not contain line breaks.
+    /// Returns the bytes of the request. Names and values must not contain line breaks.
     pub fn bytes(&self) -> Vec<u8> {
         let own = |name: &str| self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str());
         let mut text = String::with_capacity(256);
@@ -52,11 +52,11 @@ impl Get<'_> {
 pub struct Response {
     pub status: u16,
     pub location: Option<String>,
-    /// At most the limit of the reader.
+    /// The body, cut off at the limit of the reader.
     pub body: Vec<u8>,
 }
 
-/// The response is not valid HTTP/1. The text is for people.
+/// The error for a response that is not valid HTTP/1. The text is human-readable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -85,12 +85,13 @@ enum Framing {
 }
 
 impl ResponseReader {
-    /// `most`: the number of bytes of the body that the caller needs. The response is complete once they have arrived.
+    /// Creates a reader. `most` is the number of bytes of the body that the caller needs: the response is complete
+    /// once they have arrived.
     pub fn new(most: usize) -> ResponseReader {
         ResponseReader { input: Vec::new(), most, informational: (0, 0), head: None }
     }
 
-    /// True if the head of the response has arrived.
+    /// Reports whether the head of the response has arrived.
     pub fn has_head(&self) -> bool {
         self.head.is_some()
     }
@@ -104,7 +105,7 @@ impl ResponseReader {
         self.response(false)
     }
 
-    /// The server sends no more.
+    /// Handles the end of the input, and returns the response.
     ///
     /// # Errors
     /// The response is incomplete.
@@ -143,7 +144,7 @@ impl ResponseReader {
     }
 }
 
-/// The length of the head, at most `most`, and its parts; None if it is incomplete.
+/// Parses a head of at most `most` bytes. Returns its length and its parts, or None if it is incomplete.
 fn parse_head(input: &[u8], most: usize) -> Result<Option<(usize, Head)>, Malformed> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
@@ -171,10 +172,10 @@ fn parse_head(input: &[u8], most: usize) -> Result<Option<(usize, Head)>, Malfor
     Ok(Some((length, Head { status, location, framing })))
 }
 
-/// The decoded body once it is complete or has `most` bytes.
+/// Decodes a chunked body. Returns it once it is complete or has `most` bytes.
 fn unchunked(mut input: &[u8], most: usize) -> Result<Option<Vec<u8>>, Malformed> {
     let mut body = Vec::new();
-    // Chunk sizes can be longer than their chunks.
+    // A chunk size with extensions can be longer than its chunk, so the encoded input needs its own limit.
     let endless = input.len() > most + MAX_FRAMING;
     loop {
         let (start, size) = match httparse::parse_chunk_size(input) {
@@ -191,7 +192,7 @@ fn unchunked(mut input: &[u8], most: usize) -> Result<Option<Vec<u8>>, Malformed
         if body.len() >= most {
             return Ok(Some(body));
         }
-        // The data ends with CR LF.
+        // CR LF follows the data of a chunk.
         match size.checked_add(2).and_then(|end| data.get(end..)) {
             Some(rest) => input = rest,
             None if endless => return Err(Malformed("malformed chunked encoding")),

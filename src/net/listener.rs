@@ -45,7 +45,7 @@ impl fmt::Display for Place {
 enum Socket {
     /// With the device and inode of its file, so that only this file is removed, and the inotify watch of the file.
     Unix(UnixListener, (u64, u64), Option<Inotify>),
-    /// With the address to which it is bound: each turn of the event loop asks for it.
+    /// With the address to which it is bound, because each turn of the loop needs it.
     Tcp(TcpListener, SocketAddr),
 }
 
@@ -55,7 +55,7 @@ pub struct Listener {
     field: &'static str,
     place: Place,
     socket: Option<Socket>,
-    /// When to retry to listen or to accept.
+    /// When to try again to listen or to accept.
     retry_at: Option<Boot>,
     backoff: Backoff,
     told_at: Option<Boot>,
@@ -90,7 +90,7 @@ impl Listener {
         self.retry_at
     }
 
-    /// The TCP address of the socket, with the port that the kernel chose if port 0 is configured.
+    /// Returns the TCP address of the socket, with the port that the kernel chose if port 0 is configured.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match &self.socket {
             Some(Socket::Tcp(_, address)) => Some(*address),
@@ -98,7 +98,7 @@ impl Listener {
         }
     }
 
-    /// Opens the socket, or retries, if that is due.
+    /// Does what is due: opens the socket, replaces it if its file was removed, or resumes accepting after a pause.
     pub fn drive(&mut self, registry: &Registry, token: Token, now: Boot) {
         if self.may_accept && self.file_is_gone() {
             log::warn!("the file of the socket was removed; creating the socket again path={}", self.place);
@@ -164,8 +164,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Whether the socket's file has been removed or renamed since the last call. Checks the file only after an inotify
-    /// event.
+    /// Reports whether the socket's file has been removed or renamed since the last call. Checks the file only after
+    /// an inotify event.
     fn file_is_gone(&mut self) -> bool {
         let (Some(Socket::Unix(_, file, Some(inotify))), Place::Unix(path)) = (&mut self.socket, &self.place) else {
             return false;
@@ -238,7 +238,7 @@ impl Drop for Listener {
     }
 }
 
-/// The user of the client (SO_PEERCRED). If the kernel did not report it, the client would not count as root.
+/// Returns the user of the client (SO_PEERCRED). If the kernel does not report it, the client is not treated as root.
 fn user_of(stream: &UnixStream) -> Peer {
     let credentials = rustix::net::sockopt::socket_peercred(stream);
     Peer::User(credentials.map_or(u32::MAX, |c| c.uid.as_raw()))
@@ -260,8 +260,8 @@ fn open(place: &Place, registry: &Registry, token: Token) -> io::Result<Socket> 
     }
 }
 
-/// Watches the socket's file by inotify, with the listener's token. Without the watch, a removal of the file is not
-/// detected.
+/// Watches the socket's file with inotify, under the listener's token. Without the watch, a removal of the file is
+/// not detected.
 fn watch(path: &Path, registry: &Registry, token: Token) -> Option<Inotify> {
     let mask = WatchMask::ATTRIB | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF | WatchMask::DONT_FOLLOW;
     let watched = Inotify::init().and_then(|inotify| {

@@ -1,11 +1,11 @@
-//! Network code below the adapters. It knows nothing of pods, routes or the CRI: an adapter passes it addresses and
-//! bytes. Nothing here blocks; the agent's poll drives everything.
+//! Network code below the adapters. It knows nothing about pods, routes or the CRI: an adapter passes it addresses
+//! and bytes. Nothing here blocks; the agent's poll drives everything.
 //!
 //! - `stream`: a connected TCP or unix socket, and its client; `buffered`: a stream with a queue of output;
 //! - `budget`: a socket with a budget for each turn of the loop;
 //! - `listener`: a listening socket that is opened again when it fails or when its file is removed;
 //! - `http1`: HTTP/1.1 for a server: parses request heads, formats response heads and chunks;
-//! - `server`: a server with HTTP/1.1 for any number of listeners, and limits for each client;
+//! - `server`: an HTTP/1.1 server for any number of listeners, with limits for each client;
 //! - `http1_client`: a GET request and its response;
 //! - `tls`: TLS over a socket; `spdy`: SPDY/3.1 for the streams of a container runtime;
 //! - `x509`: reads the validity, the names and the public key of a certificate;

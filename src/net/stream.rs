@@ -45,7 +45,7 @@ impl Stream {
         }
     }
 
-    /// The peer's certificate in DER, which TLS has verified. None before the end of the handshake.
+    /// Returns the peer's certificate in DER, which TLS has verified. None before the end of the handshake.
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         match self {
             Stream::Tls(s) => s.peer_certificate(),
@@ -89,7 +89,7 @@ impl Write for Stream {
         }
     }
 
-    /// Writes the data that TLS has encrypted and not sent yet. The other streams keep nothing.
+    /// Writes the data that TLS has encrypted and not sent yet. The other streams hold nothing back.
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Stream::Tls(s) => s.flush(),
@@ -98,10 +98,10 @@ impl Write for Stream {
     }
 }
 
-/// False while the connection is being opened.
+/// Reports whether the connection is open. Returns false while it is being opened.
 ///
 /// # Errors
-/// It cannot be opened.
+/// The connection cannot be opened.
 pub fn connected(stream: &TcpStream) -> io::Result<bool> {
     if let Some(e) = stream.take_error()? {
         return Err(e);

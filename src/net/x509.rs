@@ -1,4 +1,4 @@
-//! Reads the parts of an X.509 certificate (RFC 5280) that rustls does not show: serial number, validity, subject,
+//! Reads the parts of an X.509 certificate (RFC 5280) that rustls does not expose: serial number, validity, subject,
 //! alternative names, public key.
 //!
 //! The reader verifies nothing: rustls (webpki) checks signatures, chains and usages. It accepts only DER, as the
@@ -10,10 +10,10 @@ use jiff::tz::TimeZone;
 use std::fmt;
 use std::net::IpAddr;
 
-/// The longest certificate that is read, in bytes. Real ones have less than 4 kB.
+/// The maximum length of a certificate, in bytes. Real certificates have less than 4 kB.
 pub const MAX_BYTES: usize = 64 << 10;
 
-/// The parts of a certificate. Every text is as in the certificate: not escaped, and of any length up to `MAX_BYTES`.
+/// The parts of a certificate. Each text is as in the certificate: not escaped, and of any length up to `MAX_BYTES`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     /// The serial number, big-endian, without leading zeros. (Zero is one byte.)
@@ -47,7 +47,7 @@ pub struct Error {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It is not in DER, is cut short, or has another type than the standard demands.
+    /// The value is not in DER, is truncated, or has a type other than the one that the standard requires.
     Encoding,
     /// A string of an obsolete type, or with invalid bytes.
     Text,
@@ -145,7 +145,7 @@ pub fn read(der: &[u8]) -> Result<Certificate, Error> {
     Ok(certificate)
 }
 
-/// The serial number without leading zeros.
+/// Returns the serial number without leading zeros.
 fn serial(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let positive = match bytes {
         // (Zero is not a valid serial number, but occurs.)
@@ -157,7 +157,7 @@ fn serial(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(positive.to_vec())
 }
 
-/// The texts of the subject: a sequence of sets of pairs of a type and a value.
+/// Reads the texts of the subject, which is a sequence of sets of pairs of a type and a value.
 fn name(content: &[u8], certificate: &mut Certificate) -> Result<(), Error> {
     let mut sets = Der { rest: content, part: "subject" };
     while !sets.rest.is_empty() {
@@ -167,7 +167,7 @@ fn name(content: &[u8], certificate: &mut Certificate) -> Result<(), Error> {
             let (kind, value) = (pair.take(OID)?.content, pair.next()?);
             pair.end()?;
             if kind == COMMON_NAME {
-                // The programs that read two common names disagree which of them counts.
+                // Programs disagree about which of two common names applies.
                 if certificate.common_name.replace(text(value, "subject")?).is_some() {
                     return Err(Error { part: "subject", reason: Reason::Twice });
                 }
@@ -230,7 +230,7 @@ fn text(value: Element<'_>, part: &'static str) -> Result<String, Error> {
     }
 }
 
-/// `YYMMDDhhmmssZ` (years 1950 to 2049) or `YYYYMMDDhhmmssZ`: RFC 5280, 4.1.2.5.
+/// Reads a time: `YYMMDDhhmmssZ` (years 1950 to 2049) or `YYYYMMDDhhmmssZ` (RFC 5280, 4.1.2.5).
 fn time(fields: &mut Der<'_>) -> Result<Timestamp, Error> {
     let wrong = Error { part: "validity", reason: Reason::Time };
     let element = fields.next()?;
@@ -245,7 +245,7 @@ fn time(fields: &mut Der<'_>) -> Result<Timestamp, Error> {
         _ => return Err(wrong),
     };
     let [month, day, hour, minute, second] = [pair(at)?, pair(at + 2)?, pair(at + 4)?, pair(at + 6)?, pair(at + 8)?]
-        // (Two digits fit.)
+        // (Two digits fit into an i8.)
         .map(u8::cast_signed);
     let civil = DateTime::new(year, month, day, hour, minute, second, 0).map_err(|_| wrong)?;
     TimeZone::UTC.to_timestamp(civil).map_err(|_| wrong)
@@ -259,7 +259,7 @@ struct Element<'a> {
     whole: &'a [u8],
 }
 
-/// A sequence of elements that have not been read yet, and the name of the part for errors.
+/// The elements of a sequence that have not been read yet, and the name of the part for errors.
 #[derive(Clone, Copy)]
 struct Der<'a> {
     rest: &'a [u8],
@@ -267,7 +267,7 @@ struct Der<'a> {
 }
 
 impl<'a> Der<'a> {
-    /// The content of the only element of `bytes`.
+    /// Returns the content of the only element of `bytes`.
     fn whole(bytes: &'a [u8], tag: u8, part: &'static str) -> Result<Der<'a>, Error> {
         let mut outer = Der { rest: bytes, part };
         let rest = outer.take(tag)?.content;
@@ -289,7 +289,7 @@ impl<'a> Der<'a> {
         self.rest.first().copied()
     }
 
-    /// The next element. Its length is definite and has the shortest form; its tag is one byte.
+    /// Reads the next element. Its length must be definite and have the shortest form; its tag must be one byte.
     fn next(&mut self) -> Result<Element<'a>, Error> {
         let wrong = self.wrong();
         let [tag, first, rest @ ..] = self.rest else { return Err(wrong) };
@@ -300,7 +300,7 @@ impl<'a> Der<'a> {
             (0..=0x7f, _) => (usize::from(*first), 0),
             (0x81, [a, ..]) if *a >= 0x80 => (usize::from(*a), 1),
             (0x82, [a, b, ..]) if *a != 0 => (usize::from(u16::from_be_bytes([*a, *b])), 2),
-            // `MAX_BYTES` is less than three bytes of length can say.
+            // A length that needs three bytes or more exceeds `MAX_BYTES`.
             _ => return Err(wrong),
         };
         let content = rest.get(size..size + length).ok_or(wrong)?;

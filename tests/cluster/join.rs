@@ -127,7 +127,7 @@ fn a_machine_joins_with_a_token_runs_pods_and_leaves() {
     let first = join(&agent, &arguments(plane, &token, &pin));
     assert_eq!(first.code, Some(0), "{first:?}");
     assert!(first.out.contains("this machine is the node newcomer of https://"), "{first:?}");
-    assert!(first.err.contains("that do not count here: cgroupDriver, staticPodPath"), "{first:?}");
+    assert!(first.err.contains("kubelets: cgroupDriver, staticPodPath"), "{first:?}");
     assert!(!format!("{first:?}").contains("f395accd246ae52d"));
     assert_eq!(files(&agent), ["client.pem", "kubeconfig", "kubelet.yaml", "lock"]);
     let directory = agent.root().join("cluster");

@@ -79,7 +79,7 @@ fn a_pod_of_the_cluster_continues_as_a_pod_of_a_manifest() {
     let (code, out, why) = keep(&agent, &[&web]);
     assert_eq!(code, Some(0), "{why}");
     assert_eq!(out.lines().filter(|line| line.starts_with("wrote ")).count(), 3, "{out}");
-    assert!(why.contains("no token of a service account (volume ") && why.contains("ReplicaSet web-"), "{why}");
+    assert!(why.contains("no service account token (volume ") && why.contains("ReplicaSet web-"), "{why}");
     assert!(!out.contains("hunter2") && !why.contains("hunter2"));
     let mine = |name: &str| format!("kubectl_{namespace}_{name}.yaml");
     let files = manifests(&agent);

@@ -77,7 +77,7 @@ fn an_invalid_file_is_unchanged_and_no_certificate_is_issued() {
         (&b"kind: Config\nclusters: [\n"[..], "config: line "),
         (b"kind: Config\nclusters: none\n", "config: line 2: clusters: expected a list"),
         (b"kind: Pod\n", "config: line 1: kind: expected Config"),
-        (b"\xff\xfe", "config: not a text in UTF-8"),
+        (b"\xff\xfe", "config: not UTF-8 text"),
     ] {
         fs::write(&path, text).unwrap();
         let failed = node.run(&format!("--merge {}", path.display()));

@@ -1,5 +1,5 @@
-//! A Wherry process for one test, with its directories, manifests and queries. Each agent has a separate pod namespace,
-//! by which the test finds the pods in the shared runtime.
+//! A Wherry process for one test, with its directories, manifests and queries. Each agent has a separate pod
+//! namespace, by which the test finds the pods in the shared runtime.
 
 use super::cri::{self, Cri};
 use super::http::{self, Response};
@@ -15,9 +15,9 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The time after which a wait in a test fails. The environment variable WHERRY_LAB_SLOW is a factor for slow machines,
-/// for example with an emulated processor. A successful wait ends at once, so the time is generous: forty times the time
-/// on an idle machine.
+/// Returns the timeout of a wait in a test. The environment variable WHERRY_LAB_SLOW is a factor for slow machines,
+/// for example those with an emulated processor. A wait ends as soon as its condition holds, so the timeout is
+/// generous: forty times the time that an idle machine needs.
 pub fn patience(seconds: u64) -> Duration {
     let slow = std::env::var("WHERRY_LAB_SLOW").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     Duration::from_secs(seconds) * slow
@@ -34,7 +34,7 @@ pub struct Agent {
     pub healthz_port: u16,
     /// `cgroupRoot`.
     pub cgroup: String,
-    /// A command that starts the agent, with its arguments; empty: the agent is started directly.
+    /// A wrapper command that starts the agent, with its arguments. Empty if the agent is started directly.
     pub under: Vec<&'static str>,
     /// Environment variables in addition to those of the test program.
     pub environment: Vec<(String, String)>,
@@ -47,7 +47,8 @@ pub struct Agent {
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// The panic message of this test. It is printed again after the log, because only the end of a long output may be kept.
+    /// The panic message of this test. It is printed again after the log, because only the end of a long output may
+    /// be kept.
     static FAILURE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -62,13 +63,13 @@ fn remember_failures() {
     });
 }
 
-/// The environment of the installed service. It affects the memory of the agent.
+/// Returns the environment of the installed service, which affects the memory usage of the agent.
 fn unit_environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     let lines = include_str!("../../packaging/wherry.service").lines();
     lines.filter_map(|line| line.strip_prefix("Environment=")?.split_once('='))
 }
 
-/// Thresholds for all signals that have a default.
+/// Very low thresholds for all signals that have a default, so that no pod is evicted.
 const NEVER_EVICT: &str = "evictionHard: {memory.available: 1Mi, nodefs.available: 1Mi, nodefs.inodesFree: \"1\", \
                            imagefs.available: 1Mi, imagefs.inodesFree: \"1\"}\n";
 
@@ -108,12 +109,12 @@ impl Agent {
             child: None,
         };
         agent.configure("");
-        // The default socket is one for all agents.
+        // With the default, all agents would use the same socket.
         agent.set_device_plugin_socket("\"\"");
         agent
     }
 
-    /// Device plugins can register on this socket, from the next start on.
+    /// Lets device plugins register on this socket. Takes effect at the next start.
     pub fn accept_device_plugins(&self, socket: &Path) {
         self.set_device_plugin_socket(&socket.display().to_string());
     }
@@ -123,8 +124,8 @@ impl Agent {
         fs::write(self.dir.join("config.d/10-device-plugins.yaml"), text).expect("a drop-in");
     }
 
-    /// Writes the configuration. `more` contains further fields of the KubeletConfiguration. Without `evictionHard` in it, the
-    /// node is measured as usual, but no pod is evicted, however full the machine is.
+    /// Writes the configuration. `more` contains further fields of the KubeletConfiguration. Without `evictionHard`
+    /// in it, the node is measured as usual, but no pod is evicted, however full the machine is.
     pub fn configure(&self, more: &str) {
         let eviction = if more.contains("evictionHard") { "" } else { NEVER_EVICT };
         let text = format!(
@@ -135,18 +136,18 @@ impl Agent {
         fs::write(self.dir.join("config.yaml"), text).expect("config.yaml");
     }
 
-    /// Sets the socket of the runtime, from the next start on.
+    /// Sets the socket of the runtime. Takes effect at the next start.
     pub fn set_runtime_socket(&mut self, socket: &Path) {
         self.runtime_socket = socket.to_owned();
     }
 
-    /// The port of the node's server, if the agent is a node of a cluster.
+    /// Returns the port of the node's server, if the agent is a node of a cluster.
     pub fn node_port(&self) -> u16 {
         // The lab has its own network namespace, so no other process uses the port.
         self.healthz_port - 8_000
     }
 
-    /// Makes the agent a node of a cluster, with the label `node=NODE`, from the next start on.
+    /// Makes the agent a node of a cluster, with the label `node=NODE`. Takes effect at the next start.
     pub fn set_cluster(&mut self, node: &str, kubeconfig: &Path) {
         node.clone_into(&mut self.node);
         let text = format!(
@@ -158,7 +159,7 @@ impl Agent {
         fs::write(self.dir.join("config.d/20-cluster.yaml"), text).expect("a drop-in");
     }
 
-    /// Gives the node its name, and the label `node=NODE`, for `wherry join`.
+    /// Sets the name of the node and the label `node=NODE`, for `wherry join`.
     pub fn set_node(&mut self, node: &str) {
         node.clone_into(&mut self.node);
         let text = format!(
@@ -168,7 +169,7 @@ impl Agent {
         fs::write(self.dir.join("config.d/20-cluster.yaml"), text).expect("a drop-in");
     }
 
-    /// Sets an environment variable, from the next start on.
+    /// Sets an environment variable. Takes effect at the next start.
     pub fn set(&mut self, name: &str, value: &str) {
         self.environment.retain(|(n, _)| n != name);
         self.environment.push((name.to_owned(), value.to_owned()));
@@ -178,7 +179,7 @@ impl Agent {
         self.command_of("run")
     }
 
-    /// A command line for a subcommand that accepts the flags of `run`.
+    /// Returns the command for a subcommand that accepts the flags of `run`.
     pub fn command_of(&self, subcommand: &str) -> Command {
         let wherry = env!("CARGO_BIN_EXE_wherry");
         let mut command = match self.under.split_first() {
@@ -235,7 +236,7 @@ impl Agent {
         self.dir.join("root")
     }
 
-    /// Removes the record of the pod with this UID. Panics if there is none.
+    /// Removes the record of the pod with this UID. Panics unless there is exactly one.
     pub fn lose_record(&self, uid: &str) {
         let kinds = fs::read_dir(self.root().join("records")).expect("records").flatten();
         let records = kinds.flat_map(|kind| fs::read_dir(kind.path()).expect("a record directory").flatten());
@@ -276,7 +277,7 @@ impl Agent {
         http::get_unix(&self.socket, path)
     }
 
-    /// The pods of `/pods`; empty if the agent does not answer.
+    /// Returns the pods of `/pods`. Empty if the agent does not respond.
     pub fn pods(&self) -> Vec<Value> {
         let Ok(response) = self.get("/pods") else { return Vec::new() };
         let list: Value = serde_json::from_str(&response.body).expect("/pods is JSON");
@@ -294,7 +295,7 @@ impl Agent {
         command.output().expect("wherry")
     }
 
-    /// The sum of a metric over all its label sets.
+    /// Returns the sum of a metric over all its label sets.
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics").expect("/metrics").body;
         let lines = text
@@ -360,19 +361,19 @@ impl Agent {
         Cri::connect(&self.runtime_socket)
     }
 
-    /// The sandboxes of the pod, newest first.
+    /// Returns the sandboxes of the pod, newest first.
     pub fn sandboxes(&self, pod: &str) -> Vec<cri::PodSandbox> {
         let all = self.cri().sandboxes(&self.namespace);
         all.into_iter().filter(|s| s.labels.get("io.kubernetes.pod.name").is_some_and(|n| n == pod)).collect()
     }
 
-    /// The containers of the pod, newest first.
+    /// Returns the containers of the pod, newest first.
     pub fn containers(&self, pod: &str) -> Vec<cri::Container> {
         let all = self.cri().containers(&self.namespace);
         all.into_iter().filter(|c| c.labels.get("io.kubernetes.pod.name").is_some_and(|n| n == pod)).collect()
     }
 
-    /// The ID of the running container with this name. Panics if there are two.
+    /// Returns the ID of the running container with this name. Panics if there are two.
     pub fn running(&self, pod: &str, name: &str) -> Option<String> {
         let mut running = self
             .containers(pod)
@@ -383,7 +384,7 @@ impl Agent {
         Some(first)
     }
 
-    /// The output of a container: its log without the columns of the CRI format.
+    /// Returns the output of a container, which is its log without the columns of the CRI format.
     pub fn output(&self, pod: &Value, container: &str, attempt: u32) -> String {
         let path = self.log_path(pod, container, attempt);
         let text = fs::read_to_string(&path).unwrap_or_default();
@@ -397,7 +398,7 @@ impl Agent {
         self.dir.join("log/pods").join(directory).join(container).join(format!("{attempt}.log"))
     }
 
-    /// The directories below `cgroupRoot`, in any hierarchy, whose name contains the UID of the pod.
+    /// Returns the directories below `cgroupRoot`, in any hierarchy, whose names contain the UID of the pod.
     pub fn cgroups(&self, uid: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let wanted = [uid.to_string(), uid.replace('-', "_")];
@@ -412,7 +413,7 @@ impl Agent {
         found
     }
 
-    /// The UIDs of all pods that have a cgroup below `cgroupRoot` in any hierarchy.
+    /// Returns the UIDs of all pods that have a cgroup below `cgroupRoot` in any hierarchy.
     pub fn pod_cgroups(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         for mount in cgroup_mounts() {
@@ -424,7 +425,7 @@ impl Agent {
         found
     }
 
-    /// The ID of the root directory. The sandboxes and containers of the agent have it as an annotation.
+    /// Returns the ID of the root directory, which the sandboxes and containers of the agent have as an annotation.
     pub fn owner(&self) -> String {
         fs::read_to_string(self.root().join("id")).expect("the root's id").trim().to_string()
     }
@@ -465,7 +466,7 @@ impl Agent {
         }
     }
 
-    /// Reports whether the process runs.
+    /// Reports whether the process is running.
     pub fn alive(&mut self) -> bool {
         self.child.as_mut().is_some_and(|c| matches!(c.try_wait(), Ok(None)))
     }
@@ -504,13 +505,13 @@ pub fn is_running(pod: &Value) -> bool {
         && statuses.iter().all(|s| s["state"]["running"].is_object())
 }
 
-/// The status of a container of a pod; Null if there is none.
+/// Returns the status of a container of a pod. Null if there is none.
 pub fn container(pod: &Value, name: &str) -> Value {
     let statuses = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
     statuses.into_iter().find(|s| s["name"] == name).unwrap_or(Value::Null)
 }
 
-/// The pod condition of this type; Null if there is none.
+/// Returns the pod condition of this type. Null if there is none.
 pub fn condition(pod: &Value, kind: &str) -> Value {
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     conditions.into_iter().find(|c| c["type"] == kind).unwrap_or(Value::Null)

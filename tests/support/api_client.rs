@@ -17,12 +17,12 @@ pub struct ApiClient {
     config: Arc<ClientConfig>,
 }
 
-/// The port of the API of an agent that `enable` has configured.
+/// Returns the port of the API of an agent that `enable` has configured.
 fn port(agent: &Agent) -> u16 {
     agent.healthz_port + 10_000
 }
 
-/// The API is served from the next start of the agent on.
+/// Enables the API. Takes effect at the next start of the agent.
 pub fn enable(agent: &Agent) {
     let fields = format!("kubectlPort: {}\n", port(agent));
     let text = format!("apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\n{fields}");
@@ -30,7 +30,7 @@ pub fn enable(agent: &Agent) {
 }
 
 impl ApiClient {
-    /// With a new certificate. `role`: `--view`, or nothing for the role edit.
+    /// Returns a client with a new certificate. `role` is `--view`, or empty for the role edit.
     pub fn new(agent: &Agent, role: &[&str]) -> ApiClient {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
         command.args(["kubeconfig", "--for", "test", "--hostname", "node"]).args(role);
@@ -56,14 +56,14 @@ impl ApiClient {
         ApiClient { port: port(agent), config: Arc::new(config) }
     }
 
-    /// Without a certificate.
+    /// Returns a client without a certificate.
     pub fn anonymous(agent: &Agent) -> ApiClient {
         let ca = std::fs::read(agent.root().join("kubectl/ca.crt")).expect("ca.crt");
         let config = ClientConfig::builder().with_root_certificates(roots(&ca)).with_no_client_auth();
         ApiClient { port: port(agent), config: Arc::new(config) }
     }
 
-    /// The same client for another port.
+    /// Returns the same client for another port.
     pub fn at(&self, port: u16) -> ApiClient {
         ApiClient { port, config: self.config.clone() }
     }
@@ -72,12 +72,12 @@ impl ApiClient {
         self.send("GET", path)
     }
 
-    /// A request without a body, on a connection of its own.
+    /// Sends a request without a body on a new connection.
     pub fn send(&self, method: &str, path: &str) -> io::Result<Response> {
         http::exchange(self.dial()?, method, path)
     }
 
-    /// POST with this body, on a connection of its own. Returns the HTTP status.
+    /// Sends a POST with this body on a new connection. Returns the HTTP status.
     pub fn post(&self, path: &str, media_type: &str, body: &[u8]) -> u16 {
         let length = body.len();
         let head = format!(
@@ -96,7 +96,7 @@ impl ApiClient {
         Ok(TlsStream(StreamOwned::new(connection, stream)))
     }
 
-    /// A connection for several requests.
+    /// Opens a connection for several requests.
     pub fn connect(&self) -> io::Result<ApiConnection> {
         let mut stream = self.dial()?;
         while stream.0.conn.is_handshaking() {
@@ -109,12 +109,12 @@ impl ApiClient {
 /// An open connection.
 pub struct ApiConnection {
     stream: TlsStream,
-    /// What follows the last response.
+    /// The bytes that follow the last response.
     received: Vec<u8>,
 }
 
 impl ApiConnection {
-    /// `fields`: further header fields, each with its line end.
+    /// Sends a GET. `fields` are further header fields, each with its line ending.
     pub fn get(&mut self, path: &str, fields: &str) -> io::Result<Response> {
         self.exchange(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n").as_bytes())
     }
@@ -130,7 +130,7 @@ impl ApiConnection {
         self.stream.write_all(request).and_then(|()| self.stream.flush())
     }
 
-    /// The next response, whose body has a length or is complete with its last chunk.
+    /// Reads the next response. Its body must have a Content-Length or be chunked.
     pub fn response(&mut self) -> io::Result<Response> {
         let end = self.read_until(|received| received.windows(4).position(|w| w == b"\r\n\r\n").map(|at| at + 4))?;
         let head = String::from_utf8_lossy(&self.received[..end]).into_owned();
@@ -153,7 +153,7 @@ impl ApiConnection {
         Ok(Response { status, head, body: String::from_utf8_lossy(&body).into_owned() })
     }
 
-    /// Reads on until `find` returns a position in what has arrived.
+    /// Reads until `find` returns a position in the received bytes. Returns this position.
     pub fn read_until(&mut self, find: impl Fn(&[u8]) -> Option<usize>) -> io::Result<usize> {
         let mut buffer = [0; 16 * 1024];
         loop {
@@ -167,18 +167,18 @@ impl ApiConnection {
         }
     }
 
-    /// What was read, and is not part of a response.
+    /// Returns the bytes that were read but are not part of a response.
     pub fn received(&self) -> &[u8] {
         &self.received
     }
 
-    /// For a protocol other than HTTP.
+    /// Returns the stream, for a protocol other than HTTP.
     pub fn into_stream(self) -> TlsStream {
         self.stream
     }
 }
 
-/// A stream whose end needs no closing message of TLS.
+/// A stream that may end without a closing message of TLS.
 pub struct TlsStream(StreamOwned<ClientConnection, TcpStream>);
 
 impl TlsStream {

@@ -1,4 +1,5 @@
-//! A kube-apiserver with its etcd (`tests/lab/control-plane.sh`), on loopback. It has no controllers, no scheduler and no node.
+//! A kube-apiserver with its etcd (`tests/lab/control-plane.sh`), on loopback. It has no controllers, no scheduler
+//! and no node.
 
 use super::component::{Component, NODE_ADDRESS, wait_until};
 use super::kubectl::Kubectl;
@@ -10,19 +11,19 @@ use std::process::Command;
 const TOKEN: &str = "comparison";
 
 pub struct ApiServer {
-    /// The first one is the API server, which ends before its etcd.
+    /// The API server is the first one, so that it ends before its etcd.
     components: Vec<Component>,
     pub kubeconfig: PathBuf,
 }
 
-/// The directory of the programs; None if they are not built here.
+/// Returns the directory of the programs. None if they are not built here.
 pub fn programs() -> Option<PathBuf> {
     let directory = PathBuf::from(std::env::var("WHERRY_LAB_API_SERVER").unwrap_or_default());
     directory.join("kube-apiserver").exists().then_some(directory)
 }
 
 impl ApiServer {
-    /// Starts both and waits until the server is ready. `port`: the first of three free ports.
+    /// Starts the API server and etcd, and waits until the server is ready. `port` is the first of three free ports.
     pub fn start(programs: &Path, name: &str, port: u16, kubectl: &Path) -> ApiServer {
         let dir = Runtime::shared().dir.join("api-servers").join(name);
         fs::create_dir_all(&dir).expect("a directory");
@@ -52,7 +53,7 @@ impl ApiServer {
             format!("--service-account-key-file={}", key.display()),
             format!("--service-account-signing-key-file={}", key.display()),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-            // There is no controller that creates service accounts.
+            // No controller creates service accounts.
             "--disable-admission-plugins=ServiceAccount".to_owned(),
         ];
         let server = Component::start(programs, &dir, "kube-apiserver", &arguments);
@@ -62,7 +63,7 @@ impl ApiServer {
         server
     }
 
-    /// A kubectl for this server, in the namespace `namespace`.
+    /// Returns a kubectl for this server, in the namespace `namespace`.
     pub fn client(&self, minor: u32, program: &Path, namespace: &str) -> Kubectl {
         let text = fs::read_to_string(&self.kubeconfig).expect("a kubeconfig");
         let text = text.replace("user: c}}]", &format!("user: c, namespace: {namespace}}}}}]"));

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// The content of a file in the cgroup of this process, by its names on v1 and v2.
+/// Returns the content of a file in the cgroup of a process. `v1` and `v2` are the names of the file on cgroup v1 and
+/// v2.
 pub fn value_of_process(pid: u32, controller: &str, v1: &str, v2: &str) -> String {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("cgroup");
     let find = |wanted: &str| {
@@ -21,12 +22,12 @@ pub fn value_of_process(pid: u32, controller: &str, v1: &str, v2: &str) -> Strin
     fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).trim().to_string()
 }
 
-/// The memory limit in bytes.
+/// Returns the memory limit of a process in bytes.
 pub fn memory_limit(pid: u32) -> String {
     value_of_process(pid, "memory", "memory.limit_in_bytes", "memory.max")
 }
 
-/// The microseconds of cpu time in each 100 ms.
+/// Returns the cpu time of a process in microseconds per 100 ms.
 pub fn cpu_quota(pid: u32) -> String {
     let text = value_of_process(pid, "cpu", "cpu.cfs_quota_us", "cpu.max");
     text.trim_end_matches(" 100000").to_string()

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The address that agents and pods can reach: that of the node in the lab's network namespace (`tests/lab/isolate.sh`). A pod
-/// reaches it through the gateway of its bridge.
+/// The address that agents and pods can reach: the node's address in the lab's network namespace
+/// (`tests/lab/isolate.sh`). A pod reaches it through the gateway of its bridge.
 pub const NODE_ADDRESS: &str = "192.0.2.2";
 
-/// A running program. It is killed when this is dropped.
+/// A running program. Dropping this value kills it.
 pub struct Component {
     pub name: String,
     child: Child,
@@ -37,7 +37,8 @@ impl Component {
         self.child.id()
     }
 
-    /// Starts an etcd for clients on loopback, on `port`. It uses the port after it, too. Returns the URL for its clients.
+    /// Starts an etcd for clients on loopback, on `port`. It also uses the next port. Returns the URL for its
+    /// clients.
     pub fn etcd(programs: &Path, dir: &Path, port: u16) -> (Component, String) {
         let [clients, peers] = [port, port + 1].map(|port| format!("http://127.0.0.1:{port}"));
         let arguments = [
@@ -55,7 +56,7 @@ impl Component {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The last lines of the log.
+    /// Returns the last lines of the log.
     pub fn end_of_log(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -63,7 +64,7 @@ impl Component {
         format!("--- the end of the log of {}\n{}\n", self.name, lines[lines.len().saturating_sub(15)..].join("\n"))
     }
 
-    /// The resident memory, in MiB.
+    /// Returns the resident memory, in MiB.
     pub fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -80,14 +81,15 @@ impl Drop for Component {
     }
 }
 
-/// Waits until `ready`. If a component ends, or does not become ready in time, the test fails with the ends of all logs.
+/// Waits until `ready`. If a component ends, or does not become ready in time, the test fails and prints the ends of
+/// all logs.
 pub fn wait_until(what: &str, components: &mut [Component], mut ready: impl FnMut() -> bool) {
     let end = Instant::now() + patience(240);
     while !ready() {
         let ended = components.iter_mut().find_map(|c| c.has_ended().then(|| c.name.clone()));
         if ended.is_some() || Instant::now() > end {
             let logs: String = components.iter().map(Component::end_of_log).collect();
-            let why = ended.map_or("the time is over".to_owned(), |name| format!("{name} has ended"));
+            let why = ended.map_or("the timeout has expired".to_owned(), |name| format!("{name} has ended"));
             panic!("waited until {what}, but {why}\n{logs}");
         }
         std::thread::sleep(Duration::from_millis(100));

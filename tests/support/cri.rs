@@ -170,23 +170,23 @@ impl Cri {
         self.runtime("Version", &VersionRequest::new())
     }
 
-    /// The name of the runtime.
+    /// Returns the name of the runtime.
     pub fn name(&mut self) -> String {
         self.version().expect("Version").runtime_name
     }
 
-    /// The runtime reports its cgroup driver.
+    /// Reports whether the runtime provides its cgroup driver.
     pub fn reports_driver(&mut self) -> bool {
         self.runtime::<RuntimeConfigResponse>("RuntimeConfig", &RuntimeConfigRequest::new()).is_ok()
     }
 
-    /// Calls Status. Shortly after its start the runtime answers Version, but still refuses Status ("server is not initialized
-    /// yet").
+    /// Calls Status. Shortly after its start, the runtime responds to Version but still refuses Status ("server is
+    /// not initialized yet").
     pub fn status(&mut self) -> Answer<StatusResponse> {
         self.runtime("Status", &StatusRequest::new())
     }
 
-    /// The sandboxes of a namespace, newest first.
+    /// Returns the sandboxes of a namespace, newest first.
     pub fn sandboxes(&mut self, namespace: &str) -> Vec<PodSandbox> {
         let mut request = ListPodSandboxRequest::new();
         request.filter.mut_or_insert_default().label_selector =
@@ -197,7 +197,7 @@ impl Cri {
         items
     }
 
-    /// The containers of a namespace, newest first.
+    /// Returns the containers of a namespace, newest first.
     pub fn containers(&mut self, namespace: &str) -> Vec<Container> {
         let mut request = ListContainersRequest::new();
         request.filter.mut_or_insert_default().label_selector =
@@ -222,7 +222,7 @@ impl Cri {
         self.runtime("PodSandboxStatus", &request)
     }
 
-    /// The PID of the init process of a container.
+    /// Returns the PID of the init process of a container.
     pub fn container_pid(&mut self, id: &str) -> u32 {
         pid_of(&self.container_status(id).expect("ContainerStatus").info)
     }
@@ -241,7 +241,7 @@ impl Cri {
         (answer.exit_code, String::from_utf8_lossy(&answer.stdout).into_owned())
     }
 
-    /// The URL of a command in a container.
+    /// Returns the URL for streaming a command in a container.
     pub fn exec_url(&mut self, id: &str, command: &[&str], stdin: bool) -> String {
         let mut request = ExecRequest::new();
         request.container_id = id.to_string();
@@ -251,7 +251,7 @@ impl Cri {
         answer.url
     }
 
-    /// The URL of connections to the ports of a sandbox.
+    /// Returns the URL for connections to the ports of a sandbox.
     pub fn forward_url(&mut self, sandbox: &str) -> String {
         let mut request = PortForwardRequest::new();
         request.pod_sandbox_id = sandbox.to_string();
@@ -281,7 +281,7 @@ impl Cri {
         let _: StartContainerResponse = self.runtime("StartContainer", &request).expect("StartContainer");
     }
 
-    /// Makes the runtime open a new log file, after the old one was renamed.
+    /// Makes the runtime open a new log file after the old one has been renamed.
     pub fn reopen_log(&mut self, id: &str) {
         let mut request = ReopenContainerLogRequest::new();
         request.container_id = id.to_string();

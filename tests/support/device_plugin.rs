@@ -1,9 +1,9 @@
-//! A device plugin (v1beta1) in a process of its own: this test program, executed again. Its messages are written by hand, so that
-//! they do not depend on the code under test.
+//! A device plugin (v1beta1) in a process of its own: this test program, executed again. Its messages are encoded by
+//! hand, so that they do not depend on the code under test.
 //!
-//! The directory of the plugin contains its socket and these files: `list`, the devices and their health, which a test can change;
-//! `calls`, the calls that it got; `failure`, a message with which Allocate fails while the file exists;
-//! `flood`: while it exists, lists of 100 devices are sent without a pause.
+//! The directory of the plugin contains its socket and these files: `list`, the devices and their health, which a
+//! test can change; `calls`, the calls that the plugin has received; `failure`, a message with which Allocate fails
+//! while the file exists; `flood`: while it exists, lists of 100 devices are sent without a pause.
 
 use super::grpc_server::{NonBlocking, block_on};
 use bytes::Bytes;
@@ -25,7 +25,7 @@ const DIRECTORY: &str = "DEVICE_PLUGIN_DIRECTORY";
 const RESOURCE: &str = "DEVICE_PLUGIN_RESOURCE";
 const ENDPOINT: &str = "plugin.sock";
 
-/// A plugin that runs.
+/// A running plugin.
 pub struct DevicePlugin {
     directory: PathBuf,
     resource: String,
@@ -33,8 +33,8 @@ pub struct DevicePlugin {
 }
 
 impl DevicePlugin {
-    /// Starts a plugin for the resource. `entry` is the name of the test that calls `run`. `directory` contains the socket
-    /// `kubelet.sock` of the agent.
+    /// Starts a plugin for the resource. `entry` is the name of the test that calls `run`. `directory` contains the
+    /// socket `kubelet.sock` of the agent.
     pub fn start(directory: &Path, resource: &str, devices: &str, entry: &str) -> DevicePlugin {
         fs::create_dir_all(directory).expect("a directory");
         fs::write(directory.join("list"), devices).expect("list");
@@ -50,14 +50,14 @@ impl DevicePlugin {
         command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a plugin")
     }
 
-    /// Sets the list: `id Healthy` or `id Unhealthy` in each line.
+    /// Sets the list, with `id Healthy` or `id Unhealthy` on each line.
     pub fn set(&self, devices: &str) {
         let new = self.directory.join("list.new");
         fs::write(&new, devices).expect("list");
         fs::rename(new, self.directory.join("list")).expect("list");
     }
 
-    /// Allocate fails until `succeed`.
+    /// Makes Allocate fail with this message until `succeed` is called.
     pub fn fail(&self, message: &str) {
         fs::write(self.directory.join("failure"), message).expect("failure");
     }
@@ -66,7 +66,7 @@ impl DevicePlugin {
         fs::remove_file(self.directory.join("failure")).expect("failure");
     }
 
-    /// The calls so far: `Allocate a,b`, `PreStartContainer a`.
+    /// Returns the calls so far, for example `Allocate a,b` and `PreStartContainer a`.
     pub fn calls(&self) -> Vec<String> {
         let text = fs::read_to_string(self.directory.join("calls")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -89,7 +89,7 @@ impl Drop for DevicePlugin {
     }
 }
 
-/// The process of a plugin: serves and registers until it is killed.
+/// Runs in the process of a plugin: serves and registers until the process is killed.
 pub fn run() {
     let Ok(directory) = std::env::var(DIRECTORY).map(PathBuf::from) else { return };
     let resource = std::env::var(RESOURCE).expect("a resource");
@@ -103,7 +103,7 @@ pub fn run() {
             std::thread::spawn(move || serve(client, &directory));
         }
     });
-    // As usual for plugins, a new socket of the agent means a new registration.
+    // Like most plugins, it registers again when the agent has created a new socket.
     let socket = directory.join("kubelet.sock");
     let mut registered = None;
     loop {
@@ -129,7 +129,7 @@ fn framed(message: &[u8]) -> Bytes {
     [&[0][..], &length, message].concat().into()
 }
 
-/// The strings of a repeated field 1 in this message.
+/// Returns the strings of the repeated field 1 of this message.
 fn strings(mut message: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     while let [10, length, rest @ ..] = message {
@@ -224,7 +224,7 @@ fn serve(client: UnixStream, directory: &Path) {
     }
 }
 
-/// Sends lists while the agent takes them. In each of them all devices have changed.
+/// Sends lists as long as the agent accepts them. In each list, all devices have changed.
 fn flood(stream: &mut SendStream<Bytes>, number: &mut usize) {
     loop {
         *number += 1;
@@ -238,7 +238,7 @@ fn flood(stream: &mut SendStream<Bytes>, number: &mut usize) {
     }
 }
 
-/// False when the connection has ended.
+/// Accepts requests. Returns false when the connection has ended.
 fn step(
     connection: &mut Connection<NonBlocking<UnixStream>, Bytes>,
     reading: &mut Vec<Reading>,
@@ -286,7 +286,8 @@ fn answer(mut request: Reading, watchers: &mut Vec<(SendStream<Bytes>, String)>,
     let _ = stream.send_trailers(trailers);
 }
 
-/// An environment variable, a mount, a device node for each device, an annotation, and CDI devices if the resource is `*/cdi`.
+/// Returns the response to Allocate: an environment variable, a mount, a device node for each device, an annotation,
+/// and CDI devices if the resource is `*/cdi`.
 fn allocated(ids: &[String], resource: &str, directory: &Path) -> Vec<u8> {
     let pair = |key: &str, value: &str| [field(1, key.as_bytes()), field(2, value.as_bytes())].concat();
     let mount = [field(1, b"/plugin"), field(2, directory.join("given").to_string_lossy().as_bytes()), vec![24, 1]];

@@ -39,7 +39,8 @@ impl DockerRegistry {
             .arg("-out")
             .arg(&certificate));
         fs::write(&users, HTPASSWD).expect("htpasswd");
-        // The lab has its own network namespace, so hardly anything else takes the port meanwhile.
+        // The lab has its own network namespace, so it is unlikely that another process takes the port in the
+        // meantime.
         let address = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
         let config = format!(
             "version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {storage}}}}}\n\

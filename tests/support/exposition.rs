@@ -1,5 +1,6 @@
-//! A strict parser for the classic Prometheus text format (0.0.4). Input that a scraper would have to guess or discard is
-//! an error. The parser also requires that a help text is a sentence and that bucket bounds are written as Go writes them.
+//! A strict parser for the classic Prometheus text format (0.0.4). Input that a scraper would have to guess or
+//! discard is an error. The parser also requires that a help text be a sentence and that bucket bounds be written as
+//! Go writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,12 +28,12 @@ pub struct Sample {
 pub struct Exposition(pub BTreeMap<String, Family>);
 
 impl Family {
-    /// The label names of the family, sorted.
+    /// Returns the label names of the family, sorted.
     pub fn label_names(&self) -> BTreeSet<&str> {
         self.samples.iter().flat_map(|s| s.labels.keys()).map(String::as_str).collect()
     }
 
-    /// The bucket bounds of the family, as written in the text.
+    /// Returns the bucket bounds of the family, as written in the text.
     pub fn bounds(&self) -> Vec<&str> {
         let mut bounds: Vec<&str> = Vec::new();
         for le in self.samples.iter().filter_map(|s| s.le.as_deref()) {
@@ -43,7 +44,7 @@ impl Family {
         bounds
     }
 
-    /// Number of different label sets.
+    /// Returns the number of different label sets.
     pub fn series(&self) -> usize {
         self.samples.iter().map(|s| &s.labels).collect::<BTreeSet<_>>().len()
     }
@@ -94,12 +95,13 @@ impl Exposition {
         self.0.get(name).unwrap_or_else(|| panic!("no metric {name}"))
     }
 
-    /// The sum over all series of a counter or gauge whose labels have these values; 0 if there is none.
+    /// Returns the sum over all series of a counter or gauge whose labels have these values. 0 if there is no such
+    /// series.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.of(name, "", labels).sum()
     }
 
-    /// Number of observations of a histogram.
+    /// Returns the number of observations of a histogram.
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.of(name, "_count", labels).sum()
     }
@@ -108,7 +110,7 @@ impl Exposition {
         self.of(name, "_sum", labels).sum()
     }
 
-    /// Number of observations of a histogram up to the bound `le`.
+    /// Returns the number of observations of a histogram up to the bound `le`.
     pub fn up_to(&self, name: &str, le: &str) -> f64 {
         let samples = self.0.get(name).into_iter().flat_map(|f| &f.samples);
         samples.filter(|s| s.le.as_deref() == Some(le)).map(|s| s.value).sum()
@@ -172,7 +174,7 @@ fn sample(line: &str, family: &str, kind: &str) -> Result<Sample, String> {
     let text = rest.strip_prefix(' ').ok_or("no value")?;
     // A timestamp or an exemplar is an error.
     let value: f64 = text.parse().map_err(|_| format!("not a number: {text:?}"))?;
-    // A gauge can be infinite, in the form of Go: the rest of a time that does not end.
+    // A gauge can be infinite, in Go's notation: the remaining time of something that does not end.
     let is_infinite = kind == "gauge" && text == "+Inf";
     if text.contains(char::is_whitespace) || !value.is_finite() && !is_infinite {
         return Err("not a plain number".into());

@@ -1,5 +1,5 @@
-//! A FUSE file system with one directory, served by a thread of the test. A test can make single names hang: the server
-//! then reads the request of the kernel and never answers.
+//! A FUSE file system with one directory, served by a thread of the test. A test can make individual names hang: the
+//! server then reads the request of the kernel and never replies.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -77,7 +77,7 @@ impl Fuse {
         self.content.lock().expect("content").files.insert(name.to_owned(), text.as_bytes().to_vec());
     }
 
-    /// Makes a name hang: later requests for it get no answer. The empty name is the root directory.
+    /// Makes a name hang: later requests for it get no reply. The empty name is the root directory.
     pub fn hang(&self, name: &str) {
         self.content.lock().expect("content").hung.insert(name.to_owned());
     }
@@ -95,7 +95,7 @@ impl Drop for Fuse {
 }
 
 impl Content {
-    /// Returns None if the request gets no answer.
+    /// Returns the reply. None if the request gets no reply.
     fn answer(&self, request: &[u8]) -> Option<(i32, Vec<u8>)> {
         let u32_at = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap_or_default());
         let u64_at = |at: usize| u64::from_ne_bytes(request[at..at + 8].try_into().unwrap_or_default());
@@ -163,7 +163,7 @@ impl Content {
     }
 }
 
-/// The attributes (struct fuse_attr) of a regular file or of the root directory.
+/// Returns the attributes (struct fuse_attr) of a regular file or of the root directory.
 fn attributes(node: u64, size: u64) -> Vec<u8> {
     const LONG_AGO: u64 = 1_000_000_000;
     let mut out = [node, size, 1, LONG_AGO, LONG_AGO, LONG_AGO].map(u64::to_ne_bytes).concat();

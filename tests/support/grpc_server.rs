@@ -1,4 +1,5 @@
-//! A gRPC health server on all addresses of the lab, with the `h2` crate. Futures are polled by hand, every millisecond.
+//! A gRPC health server on all addresses of the lab, with the `h2` crate. Futures are polled by hand, every
+//! millisecond.
 
 use bytes::Bytes;
 use h2::server;
@@ -12,14 +13,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What the server answers.
+/// How the server responds.
 #[derive(Clone, Copy)]
 pub enum Health {
     /// The status of each service (`HealthCheckResponse.ServingStatus`).
     Status(u8),
     /// A gRPC status other than OK: its code and message.
     Error(u32, &'static str),
-    /// Accepts connections and never answers.
+    /// Accepts connections and never responds.
     Silent,
 }
 

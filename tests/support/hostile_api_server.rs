@@ -1,5 +1,5 @@
-//! An API server that floods: HTTPS with HTTP/2 on loopback, with the `h2` crate. It knows only the requests of a node, and answers lists
-//! and watches of pods as the test wants. Futures are polled by hand.
+//! An API server that floods its client: HTTPS with HTTP/2 on loopback, with the `h2` crate. It knows only the
+//! requests of a node, and responds to lists and watches of pods as the test specifies. Futures are polled by hand.
 
 use super::grpc_server::block_on;
 use super::tls_server;
@@ -19,15 +19,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are queued for a stream at most.
+/// The queue of a stream is filled up to this number of bytes.
 const CHUNK: usize = 64 << 10;
 
-/// The answers to lists and watches of pods.
+/// The responses to lists and watches of pods.
 #[derive(Clone)]
 pub enum Pods {
     /// A list that does not end.
     Endless,
-    /// So many pods, which no node can run.
+    /// A list of this many pods, which no node can run.
     Many(usize),
     /// A list of this pod, and a watch that changes it without a pause.
     Changing(Value),
@@ -35,9 +35,9 @@ pub enum Pods {
 
 pub struct HostileApiServer {
     pub kubeconfig: PathBuf,
-    /// The bytes of lists and watches of pods that were sent.
+    /// The number of bytes that were sent in lists and watches of pods.
     pub sent: Arc<AtomicU64>,
-    /// The requests that change a pod.
+    /// The number of requests that change a pod.
     pub patches: Arc<AtomicU64>,
 }
 
@@ -48,7 +48,7 @@ struct Shared {
 }
 
 impl HostileApiServer {
-    /// `directory`: for the certificate and the kubeconfig.
+    /// Starts a server. `directory` is for the certificate and the kubeconfig.
     pub fn start(directory: &Path, pods: Pods) -> HostileApiServer {
         let extensions = ["subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:FALSE"];
         let mut config = tls_server::config(directory, "/CN=hostile", &extensions);
@@ -85,10 +85,10 @@ struct Reading {
     respond: SendResponse<Bytes>,
 }
 
-/// The next part of an answer; None: it has ended.
+/// Returns the next part of a response, which may be empty. None: the response has ended.
 type Parts = Box<dyn FnMut() -> Option<Vec<u8>> + Send>;
 
-/// An answer that is being sent.
+/// A response that is being sent.
 struct Sending {
     stream: SendStream<Bytes>,
     queued: Vec<u8>,
@@ -125,7 +125,7 @@ fn serve(client: TcpStream, config: &Arc<ServerConfig>, shared: &Shared) {
     }
 }
 
-/// True: the request is complete.
+/// Reads the body of a request. Returns true when the request is complete.
 fn read(request: &mut Reading, cx: &mut Context<'_>) -> bool {
     while let Poll::Ready(data) = request.body.poll_data(cx) {
         match data {
@@ -139,7 +139,7 @@ fn read(request: &mut Reading, cx: &mut Context<'_>) -> bool {
     false
 }
 
-/// False: the answer has ended.
+/// Sends a part of the response. Returns false when the response has ended.
 fn send(sending: &mut Sending, shared: &Shared) -> bool {
     while sending.queued.len() < CHUNK {
         let Some(more) = (sending.next)() else { break };
@@ -194,7 +194,7 @@ fn once(text: String) -> Parts {
     Box::new(move || text.take())
 }
 
-/// `count`: of the pods; None: without end.
+/// Returns a list of `count` pods. None: the list does not end.
 fn list(count: Option<usize>) -> Parts {
     let mut number = 0;
     let mut is_over = false;
@@ -211,7 +211,7 @@ fn list(count: Option<usize>) -> Parts {
     })
 }
 
-/// No node can run it.
+/// Returns a pod that no node can run.
 fn pod(number: usize) -> Value {
     json!({
         "metadata": { "name": format!("pod-{number}"), "namespace": "default", "uid": format!("uid-{number}"), "resourceVersion": "1" },
@@ -235,7 +235,7 @@ fn flood(pod: Value) -> Parts {
     })
 }
 
-/// The answer to a request for one object, or for a list of others than pods.
+/// Returns the response to a request for one object, or for a list of objects other than pods.
 fn object(method: &str, path: &str, body: &[u8], shared: &Shared) -> (u16, Value) {
     let name = |path: &str| path.trim_end_matches("/status").rsplit('/').next().unwrap_or_default().to_owned();
     let metadata = json!({ "name": name(path), "uid": "uid", "resourceVersion": "1" });

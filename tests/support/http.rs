@@ -36,7 +36,7 @@ pub fn lines_unix(socket: &Path, path: &str, mut each: impl FnMut(&str)) -> io::
     Ok(())
 }
 
-/// `address` is `host:port`.
+/// Sends a GET. `address` is `host:port`.
 pub fn get_tcp(address: &str, path: &str) -> io::Result<Response> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(120)))?;
@@ -47,12 +47,12 @@ pub fn exchange(stream: impl Read + Write, method: &str, path: &str) -> io::Resu
     exchange_with(stream, method, path, "")
 }
 
-/// `fields`: further header fields, each with its line end.
+/// Like `exchange`. `fields` are further header fields, each with its line ending.
 pub fn exchange_with(stream: impl Read + Write, method: &str, path: &str, fields: &str) -> io::Result<Response> {
     exchange_body(stream, method, path, fields, "")
 }
 
-/// As `exchange_with`, with a body, whose length is one of the fields.
+/// Like `exchange_with`, with a body. `fields` contains its length.
 pub fn exchange_body(
     mut stream: impl Read + Write,
     method: &str,
@@ -73,7 +73,7 @@ pub fn exchange_body(
     Ok(Response { status, head, body: String::from_utf8_lossy(&body).into_owned() })
 }
 
-/// The data of complete chunks.
+/// Returns the data of a chunked body. None if it is not complete.
 pub fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {

@@ -1,8 +1,9 @@
-//! A file system that never answers, like an NFS mount without its server: a FUSE mount whose server never reads a request.
-//! Every access to the mount point or to a path below it blocks until the caller is killed or the mount fails.
+//! A file system that never answers, like an NFS mount without its server: a FUSE mount whose server never reads a
+//! request. Every access to the mount point or to a path below it blocks until the caller is killed or the mount
+//! fails.
 //!
-//! This needs root and a kernel with FUSE. The test programs run in a separate mount namespace, so no other process sees
-//! the mount. When the test program ends, the kernel closes the FUSE connection.
+//! This needs root and a kernel with FUSE. The test programs run in a separate mount namespace, so no other process
+//! sees the mount. When the test program ends, the kernel closes the FUSE connection.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, open};
 use rustix::io::Errno;

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 const LONGEST: &str = "240";
 
 impl Agent {
-    /// The port of the Kubernetes API, if it is on.
+    /// Returns the port of the Kubernetes API, if the agent serves it.
     pub fn kubectl_port(&self) -> u16 {
         // The lab has its own network namespace, so no other process uses the port.
         self.healthz_port + 10_000
     }
 
-    /// The API is on from the next start on.
+    /// Enables the API. Takes effect at the next start.
     pub fn serve_kubectl(&self) {
         let text = format!(
             "apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nkubectlPort: {}\n",
@@ -28,13 +28,13 @@ impl Agent {
         fs::write(self.dir.join("config.d/20-kubectl.yaml"), text).expect("a drop-in");
     }
 
-    /// Starts the agent and waits until the API answers.
+    /// Starts the agent and waits until the API accepts connections.
     pub fn run_with_kubectl(&mut self) {
         self.run();
         self.wait("the API is served", |a| TcpStream::connect(("127.0.0.1", a.kubectl_port())).is_ok());
     }
 
-    /// `wherry kubeconfig` with these words, for this agent.
+    /// Runs `wherry kubeconfig` with these arguments for this agent.
     pub fn kubeconfig(&self, words: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
         command.arg("kubeconfig").args(words.split_whitespace()).args(["--hostname", "node"]);
@@ -53,7 +53,7 @@ pub struct Printed {
 }
 
 impl Printed {
-    /// The words of each line of stdout.
+    /// Returns the words of each line of stdout.
     pub fn words(&self) -> Vec<Vec<&str>> {
         self.out.lines().map(|line| line.split_whitespace().collect()).collect()
     }
@@ -64,12 +64,13 @@ pub struct Kubectl {
     /// The minor version.
     pub minor: u32,
     program: PathBuf,
-    /// For the cache of the discovery documents, and for files of the test.
+    /// The directory for the cache of the discovery documents, and for files of the test.
     pub home: PathBuf,
     pub kubeconfig: PathBuf,
 }
 
-/// The available versions of kubectl, with the reason on stderr if some are missing. Empty: the suite cannot run here.
+/// Returns the available versions of kubectl. Reports on stderr if some are missing. Empty if the suite cannot run
+/// here.
 pub fn programs() -> Vec<(u32, PathBuf)> {
     let of = |name: &str| std::env::var(name).unwrap_or_default();
     let (wanted, found) = (of("WHERRY_KUBECTL"), of("WHERRY_LAB_KUBECTL"));
@@ -103,7 +104,7 @@ impl Kubectl {
         Kubectl { minor, program: program.to_owned(), home, kubeconfig }
     }
 
-    /// A client with this kubeconfig. `home`: a directory for its files.
+    /// Returns a client with this kubeconfig. `home` is the directory for its files.
     pub fn of_server(home: PathBuf, kubeconfig: &str, minor: u32, program: &Path) -> Kubectl {
         fs::create_dir_all(&home).expect("a directory");
         let path = home.join("kubeconfig");
@@ -111,24 +112,24 @@ impl Kubectl {
         Kubectl { minor, program: program.to_owned(), home, kubeconfig: path }
     }
 
-    /// The command line, for a program that runs it.
+    /// Returns the command line, for a program that runs it.
     pub fn line(&self, words: &str) -> String {
         format!("{} {words}", self.program.display())
     }
 
-    /// The environment of the command. A kubectl that waits for something is killed after a while.
+    /// Sets the environment and the working directory of the command. Its standard input is empty.
     pub fn environment(&self, command: &mut Command) {
         command
             .env("HOME", &self.home)
             .env("KUBECONFIG", &self.kubeconfig)
-            // `kubectl edit` replaces this word.
+            // As its editor, `kubectl edit` calls a command that replaces one word.
             .env("KUBE_EDITOR", "sed -i s/first/second/")
             .env_remove("KUBECTL_REMOTE_COMMAND_WEBSOCKETS");
         command.current_dir(&self.home).stdin(Stdio::null());
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        // kubectl itself is the child, so that a signal reaches it.
+        // `timeout` kills a kubectl that takes too long, and passes signals on to it.
         let mut command = Command::new("timeout");
         command.args(["--foreground", "-k", "5", LONGEST]).arg(&self.program).args(arguments);
         self.environment(&mut command);
@@ -157,7 +158,7 @@ impl Kubectl {
         printed(&child.wait_with_output().expect("kubectl"))
     }
 
-    /// Starts a command that goes on.
+    /// Starts a command that keeps running.
     pub fn start(&self, line: &str) -> Running {
         let words = words(line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -184,7 +185,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// A command that goes on, with the lines that it has printed. It is ended when this is dropped.
+/// A command that keeps running, with the lines that it has printed. Dropping this value terminates the command.
 pub struct Running {
     child: Child,
     what: String,
@@ -216,7 +217,7 @@ impl Running {
         self.lines.lock().expect("lines").clone()
     }
 
-    /// Waits for a line with these words in their order, and returns it.
+    /// Waits for a line that contains these parts in this order, and returns it.
     pub fn wait(&self, parts: &[&str]) -> String {
         let end = Instant::now() + patience(120);
         loop {
@@ -236,7 +237,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().expect("wait") {
                 return status.code().unwrap_or(-1);
             }
-            assert!(Instant::now() < end, "{} goes on: {:#?}", self.what, self.lines());
+            assert!(Instant::now() < end, "{} is still running: {:#?}", self.what, self.lines());
             std::thread::sleep(Duration::from_millis(20));
         }
     }

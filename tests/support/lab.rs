@@ -1,5 +1,5 @@
-//! The lab of a test program: the shared containerd that `tests/lab/in-lab.sh` starts, and separate ones for tests that
-//! kill or modify containerd.
+//! The lab of a test program: the shared containerd that `tests/lab/in-lab.sh` starts, and separate ones for tests
+//! that kill or modify containerd.
 
 use super::agent::patience;
 use super::cri::Cri;
@@ -23,7 +23,7 @@ fn variable(name: &str) -> String {
 }
 
 impl Runtime {
-    /// The runtime that all tests share.
+    /// Returns the runtime that all tests share.
     pub fn shared() -> Runtime {
         let run = PathBuf::from(variable("WHERRY_LAB_RUN"));
         Runtime {
@@ -35,7 +35,8 @@ impl Runtime {
         }
     }
 
-    /// Starts a separate runtime for one test and removes it on drop. `name`: at most 12 characters of a-z and 0-9.
+    /// Starts a separate runtime for one test and removes it on drop. `name` has at most 12 characters of a-z and
+    /// 0-9.
     pub fn own(name: &str) -> Runtime {
         Runtime::own_with(name, None)
     }
@@ -90,7 +91,8 @@ impl Runtime {
     pub fn kill(&self) {
         let pid = self.pid();
         signal(&pid, "KILL");
-        // `start_again` would take an existing process for a running containerd. The command line of a zombie is empty.
+        // `start_again` would mistake an existing process for a running containerd. The command line of a zombie is
+        // empty.
         let end = Instant::now() + patience(120);
         while std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()) {
             assert!(Instant::now() < end, "containerd does not exit");
@@ -98,14 +100,14 @@ impl Runtime {
         }
     }
 
-    /// Leaves what a power failure leaves of the runtime: only its files on the disk. The mounts of the pods belong to Wherry, so a
-    /// test removes them itself.
+    /// Simulates a power failure: only the files of the runtime on the disk remain. The mounts of the pods belong to
+    /// Wherry, so a test removes them itself.
     pub fn cut_power(&self) {
         let status = Command::new(script("runtime.sh")).arg("cut").arg(&self.dir).status().expect("runtime.sh");
         assert!(status.success(), "runtime.sh cut: {status}");
     }
 
-    /// Starts containerd again after `kill` or `cut_power`, on the same directories, and waits until it answers.
+    /// Starts containerd again after `kill` or `cut_power`, on the same directories, and waits until it responds.
     pub fn start_again(&self) {
         let status = Command::new(script("runtime.sh")).arg("again").arg(&self.dir).status().expect("runtime.sh");
         assert!(status.success(), "runtime.sh again: {status}");
@@ -121,12 +123,12 @@ impl Drop for Runtime {
     }
 }
 
-/// The path of a script in `tests/lab`.
+/// Returns the path of a script in `tests/lab`.
 pub fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab").join(name)
 }
 
-/// The OCI layout of the images that `images.sh` builds.
+/// Returns the path of the OCI layout with the images that `images.sh` builds.
 pub fn images() -> PathBuf {
     PathBuf::from(variable("WHERRY_LAB_IMAGES")).join("oci")
 }

@@ -1,7 +1,8 @@
 //! A system bus with a real systemd-logind for one test (`tests/lab/logind.sh`), and functions to control both.
 //!
-//! systemd itself is a stub. It starts no unit, but records each StartUnit call and its time: logind sends the call when all
-//! delay locks are released or InhibitDelayMaxSec is over. The stub answers logind's queries and implements KillUnit.
+//! systemd itself is a stub. It starts no unit, but records each StartUnit call and its time: logind sends the call
+//! when all delay locks are released or InhibitDelayMaxSec is over. The stub answers logind's queries and implements
+//! KillUnit.
 
 use super::agent::{Agent, patience};
 use super::lab::{Runtime, script};
@@ -58,7 +59,8 @@ pub struct Started {
 }
 
 impl Node {
-    /// Starts the bus, the systemd stub and logind, and waits until all answer. `name` identifies the node in logs.
+    /// Starts the bus, the systemd stub and logind, and waits until all of them respond. `name` identifies the node
+    /// in logs.
     pub fn start(name: &str) -> Node {
         let mut node = Node::without_logind(name);
         node.start_logind();
@@ -81,18 +83,18 @@ impl Node {
         Node { dir, bus: None, logind: None, systemd }
     }
 
-    /// The value of DBUS_SYSTEM_BUS_ADDRESS.
+    /// Returns the value of DBUS_SYSTEM_BUS_ADDRESS.
     pub fn address(&self) -> String {
         format!("unix:path={}", self.dir.join("bus").display())
     }
 
-    /// The directory from which this logind reads its drop-ins.
+    /// Returns the directory from which this logind reads its drop-ins.
     pub fn conf_dir(&self) -> PathBuf {
         self.dir.join("logind.conf.d")
     }
 
-    /// Prepares an agent of this node on the shared runtime, without starting it. The bus address and `logindConfDir` are
-    /// set; the test sets the rest of the configuration (`shutdownGracePeriod`, ...).
+    /// Prepares an agent of this node on the shared runtime, without starting it. The bus address and `logindConfDir`
+    /// are set; the test sets the rest of the configuration (`shutdownGracePeriod`, ...).
     pub fn agent(&self, name: &str) -> Agent {
         self.agent_on(name, &Runtime::shared())
     }
@@ -108,7 +110,7 @@ impl Node {
         agent
     }
 
-    /// The slices that exist in the systemd stub, with the last value of each numeric property.
+    /// Returns the slices that exist in the systemd stub, with the last value of each numeric property.
     pub fn slices(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
         self.systemd.state().slices.clone()
     }
@@ -162,7 +164,7 @@ impl Node {
         self.start_logind();
     }
 
-    /// Removes the locks from disk, so that the next logind does not restore them. logind must not run.
+    /// Removes the locks from disk, so that the next logind does not restore them. logind must not be running.
     pub fn forget_locks(&self) {
         assert!(self.logind.is_none(), "logind runs");
         fs::remove_dir_all(self.dir.join("run/systemd/inhibit")).expect("its locks");
@@ -187,19 +189,19 @@ impl Node {
         lines.into_iter().map(inhibitor).collect()
     }
 
-    /// Number of locks that Wherry holds. One is expected.
+    /// Returns the number of locks that Wherry holds. One is expected.
     pub fn locks(&self) -> usize {
         let ours = |i: &Inhibitor| i.who == "wherry" && i.what == "shutdown" && i.mode == "delay";
         self.inhibitors().iter().filter(|i| ours(i)).count()
     }
 
-    /// The value of InhibitDelayMaxSec that logind uses.
+    /// Returns the value of InhibitDelayMaxSec that logind uses.
     pub fn delay(&self) -> Duration {
         let value: Variant<u64> = self.call(&property("InhibitDelayMaxUSec")).read1().expect("a number");
         Duration::from_micros(value.0)
     }
 
-    /// The property PreparingForShutdown.
+    /// Returns the property PreparingForShutdown.
     pub fn preparing(&self) -> bool {
         let value: Variant<bool> = self.call(&property("PreparingForShutdown")).read1().expect("a bool");
         value.0
@@ -251,13 +253,13 @@ impl Node {
         wait(&format!("logind starts {unit}"), || self.started().into_iter().find(|s| s.unit == unit))
     }
 
-    /// Number of times that logind was sent this signal through KillUnit.
+    /// Returns the number of times that logind was sent this signal through KillUnit.
     pub fn signals(&self, number: i32) -> usize {
         self.systemd.state().signals.iter().filter(|s| **s == number).count()
     }
 
-    /// Sets the duration of the jobs of started units. When the job ends and the machine still runs, logind reports the end
-    /// of the shutdown. None (the initial state): the job never ends.
+    /// Sets the duration of the jobs of started units. When the job ends and the machine still runs, logind reports
+    /// the end of the shutdown. None (the initial state): the job never ends.
     pub fn jobs_last(&self, how_long: Option<Duration>) {
         self.systemd.state().job = how_long.map_or(Job::Lasts, Job::Ends);
     }
@@ -282,7 +284,7 @@ impl Node {
         self.try_call(&message).ok()?.read1().ok()
     }
 
-    /// The unique names on the bus.
+    /// Returns the unique names on the bus.
     pub fn connections(&self) -> Vec<String> {
         let reply = self.call(&to(BUS, "/org/freedesktop/DBus", BUS, "ListNames"));
         let names: Vec<String> = reply.read1().expect("names");
@@ -438,7 +440,7 @@ impl Drop for Systemd {
 /// Properties of a unit.
 type ClientAnswer = Vec<(String, Variant<Box<dyn RefArg>>)>;
 
-/// The numeric properties.
+/// Returns the numeric properties.
 fn numbers(told: &ClientAnswer) -> BTreeMap<String, u64> {
     told.iter().filter_map(|(name, value)| Some((name.clone(), value.0.as_u64()?))).collect()
 }

@@ -1,8 +1,9 @@
 //! Support code for the tests on a real runtime and for the bench: Wherry as a process (`agent`), an independent CRI
-//! client (`cri`), a small HTTP client, a client of the Kubernetes API (`api_client`), of the node's server (`node_client`) of streaming servers (`spdy`) and of WebSockets (`websocket`), a real API
-//! server (`api_server`), a whole control plane (`control_plane`), a parser for metrics, two image registries,
-//! kubectl, a system bus with a real logind,
-//! systemd's descriptor store, a file system that hangs, strace, and the lab that `tests/lab/in-lab.sh` creates.
+//! client (`cri`), a small HTTP client, clients of the Kubernetes API (`api_client`), of the node's server
+//! (`node_client`), of streaming servers (`spdy`) and of WebSockets (`websocket`), a real API server (`api_server`),
+//! a whole control plane (`control_plane`), a parser for metrics, two image registries, kubectl, a system bus with a
+//! real logind, systemd's descriptor store, a file system that hangs, strace, and the lab that `tests/lab/in-lab.sh`
+//! creates.
 
 // Each test program that includes this module uses only a part of it.
 #![allow(dead_code)]

@@ -16,18 +16,19 @@ pub struct NodeClient {
     port: u16,
     name: ServerName<'static>,
     config: Arc<ClientConfig>,
-    /// Header fields, each with its line end.
+    /// Header fields, each with its line ending.
     fields: String,
 }
 
 impl NodeClient {
-    /// Verifies the server with the CA below the agent's root directory. `identity`: the certificate and its key.
+    /// Returns a client that verifies the server with the CA below the agent's root directory. `identity` is the
+    /// client certificate and its key.
     pub fn new(agent: &Agent, identity: Option<(&Path, &Path)>) -> NodeClient {
         let ca = CertificateDer::from_pem_file(agent.root().join("server/ca.crt")).expect("ca.crt");
         NodeClient::verifying(agent, ca, "localhost", identity)
     }
 
-    /// Without a credential. Verifies the server as `name`, with another CA in PEM.
+    /// Returns a client without a credential. It verifies the server as `name`, with another CA in PEM.
     pub fn with_ca(agent: &Agent, ca: &str, name: &str) -> NodeClient {
         NodeClient::verifying(agent, CertificateDer::from_pem_slice(ca.as_bytes()).expect("a CA"), name, None)
     }
@@ -55,12 +56,12 @@ impl NodeClient {
         NodeClient { port: agent.node_port(), name, config: Arc::new(config), fields: String::new() }
     }
 
-    /// With this token instead of a certificate.
+    /// Returns a client with this token instead of a certificate.
     pub fn with_token(agent: &Agent, token: &str) -> NodeClient {
         NodeClient { fields: format!("Authorization: Bearer {token}\r\n"), ..NodeClient::new(agent, None) }
     }
 
-    /// On a connection of its own.
+    /// Sends a request on a new connection.
     ///
     /// # Errors
     /// The server refuses the connection.
@@ -71,7 +72,7 @@ impl NodeClient {
         http::exchange_with(StreamOwned::new(connection, stream), method, path, &self.fields)
     }
 
-    /// Opens a WebSocket on a connection of its own.
+    /// Opens a WebSocket on a new connection.
     ///
     /// # Errors
     /// The server refuses the connection or the WebSocket.
@@ -86,7 +87,7 @@ impl NodeClient {
         WebSocket::open(StreamOwned::new(connection, stream), path, protocol)
     }
 
-    /// The status of the answer to a GET.
+    /// Sends a GET. Returns the status of the response.
     pub fn status(&self, path: &str) -> u16 {
         self.send("GET", path).expect("an answer").status
     }

@@ -1,5 +1,5 @@
-//! A read-only image registry on 127.0.0.1 with plain HTTP. It serves the images that `tests/lab/images.sh` builds, each
-//! only after a test has published it, and counts the manifest requests.
+//! A read-only image registry on 127.0.0.1 with plain HTTP. It serves the images that `tests/lab/images.sh` builds,
+//! each only after a test has published it, and counts the manifest requests.
 
 use super::lab::{self, Runtime};
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The answer of a broken registry to each request for an image.
+/// The response of a broken registry to each request for an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// None.
+    /// No response.
     Hang,
     /// This HTTP status.
     Status(&'static str),
-    /// A manifest whose layer has another content than its digest says.
+    /// A manifest with a layer whose content does not match its digest.
     BrokenLayer,
 }
 
@@ -35,7 +35,7 @@ const BROKEN_CONFIG: &str = concat!(
 );
 const BROKEN_CONFIG_DIGEST: &str = "sha256:e22c27134a5cc2301fc1c6d56fd67161a389c05ecff827c1cededfc84a2bf1db";
 
-/// Lets containerd use the registry with this scheme, and with the certificate of this file.
+/// Configures containerd to use the registry with this scheme, and with the certificate in this file.
 pub fn trust(address: SocketAddr, scheme: &str, certificate: Option<&Path>) {
     let dir = Runtime::shared().dir.join("certs.d").join(address.to_string());
     std::fs::create_dir_all(&dir).expect("certs.d");
@@ -49,9 +49,9 @@ pub fn trust(address: SocketAddr, scheme: &str, certificate: Option<&Path>) {
 #[derive(Default)]
 struct Shelf {
     trouble: Option<Trouble>,
-    /// Name in the registry to digest of the manifest.
+    /// The digest of the manifest, by the name in the registry.
     images: BTreeMap<String, String>,
-    /// Number of manifest requests, by image name.
+    /// The number of manifest requests, by image name.
     requests: BTreeMap<String, u32>,
 }
 
@@ -84,7 +84,7 @@ impl Registry {
         Registry { address, shelf, stop, thread: Some(thread) }
     }
 
-    /// The image reference to use in a manifest: `127.0.0.1:PORT/name:1`.
+    /// Returns the image reference for use in a pod manifest: `127.0.0.1:PORT/name:1`.
     pub fn image(&self, name: &str) -> String {
         format!("{}/{name}:1", self.address)
     }
@@ -102,12 +102,12 @@ impl Registry {
         self.shelf.lock().expect("shelf").images.insert(name.to_string(), digest.to_string());
     }
 
-    /// From now on, requests for images are answered like this.
+    /// Sets the response to requests for images from now on. None is the normal response.
     pub fn trouble(&self, trouble: Option<Trouble>) {
         self.shelf.lock().expect("shelf").trouble = trouble;
     }
 
-    /// Number of requests for the manifest of an image.
+    /// Returns the number of requests for the manifest of an image.
     pub fn requests(&self, name: &str) -> u32 {
         self.shelf.lock().expect("shelf").requests.get(name).copied().unwrap_or(0)
     }

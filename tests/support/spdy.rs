@@ -1,4 +1,4 @@
-//! A blocking client of a streaming server: the runtime's own one, or Wherry's API.
+//! A blocking client of a streaming server: the runtime's own server, or Wherry's API.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ pub fn connect(url: &str, protocol: &str) -> io::Result<Spdy<TcpStream>> {
 }
 
 impl<S: Read + Write> Spdy<S> {
-    /// Changes an open connection to SPDY.
+    /// Upgrades an open connection to SPDY.
     pub fn start(mut stream: S, host: &str, path: &str, protocol: &str) -> io::Result<Spdy<S>> {
         stream.write_all(&upgrade::request(host, path, protocol))?;
         stream.flush()?;

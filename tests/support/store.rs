@@ -1,5 +1,5 @@
-//! A stand-in for systemd's descriptor store: it keeps the descriptors that Wherry sends to NOTIFY_SOCKET and passes them
-//! to the next process with LISTEN_FDS, as systemd does for a service.
+//! A stand-in for systemd's descriptor store: it keeps the descriptors that Wherry sends to NOTIFY_SOCKET and passes
+//! them to the next process with LISTEN_FDS, as systemd does for a service.
 
 use super::agent::Agent;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -25,12 +25,14 @@ impl Store {
         Store { path, socket, kept: Vec::new(), messages: Vec::new() }
     }
 
-    /// From the next start on, the agent sends its notifications to this store. It receives no descriptors.
+    /// Makes the agent send its notifications to this store. The agent receives no descriptors. Takes effect at the
+    /// next start.
     pub fn listen_to(&self, agent: &mut Agent) {
         agent.set("NOTIFY_SOCKET", &self.path.display().to_string());
     }
 
-    /// From the next start on, the agent sends its notifications to this store and receives the descriptors stored now.
+    /// Makes the agent send its notifications to this store and receive the descriptors that are stored now. Takes
+    /// effect at the next start.
     pub fn serve(&mut self, agent: &mut Agent) {
         agent.set("NOTIFY_SOCKET", &self.path.display().to_string());
         let names: Vec<String> = self.names();
@@ -44,20 +46,20 @@ impl Store {
         agent.under = vec!["sh", "-c", give, "sh"];
     }
 
-    /// The names of the stored descriptors, in the order of arrival.
+    /// Returns the names of the stored descriptors, in the order of arrival.
     pub fn names(&mut self) -> Vec<String> {
         self.read();
         self.kept.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// The messages that arrived since the last call.
+    /// Returns the messages that have arrived since the last call.
     pub fn messages(&mut self) -> Vec<String> {
         self.read();
         std::mem::take(&mut self.messages)
     }
 
-    /// The messages up to the first one that contains all of `parts`, or None if it has not arrived. Later messages stay for
-    /// the next call.
+    /// Returns the messages up to the first one that contains all of `parts`, or None if it has not arrived. Later
+    /// messages are kept for the next call.
     pub fn messages_until(&mut self, parts: &[&str]) -> Option<Vec<String>> {
         self.read();
         let at = self.messages.iter().position(|m| parts.iter().all(|part| m.contains(part)))?;

@@ -20,8 +20,8 @@ pub struct Trace {
     phase: &'static str,
 }
 
-/// Waits until the process sleeps, so that no event is pending and all helpers have ended. Gives up after 16 s: events
-/// about the containers of other tests may never stop.
+/// Waits until the process sleeps, so that no event is pending and all helpers have ended. Gives up after 16 s:
+/// events about the containers of other tests may never stop.
 pub fn wait_quiet(pid: u32) {
     let switches = || {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
@@ -81,12 +81,14 @@ impl Trace {
         count(&self.end())
     }
 
-    /// Ends the trace and compares it with docs/strace*.md: each call marked `always` was seen, and each call seen is listed.
+    /// Ends the trace and compares it with docs/strace*.md: each call marked `always` was seen, and each call seen is
+    /// listed.
     pub fn matches_the_page(self) -> BTreeMap<String, u32> {
         self.matches_the_page_with_mounts().0
     }
 
-    /// The same, with the number of waits that ended only because the mount table had changed.
+    /// Like `matches_the_page`, and also returns the number of waits that ended only because the mount table had
+    /// changed.
     pub fn matches_the_page_with_mounts(self) -> (BTreeMap<String, u32>, u32) {
         let page = page();
         let (phase, mut anywhere) = (documented(&page, self.phase), documented(&page, "anywhere"));
@@ -110,7 +112,7 @@ impl Trace {
     }
 }
 
-/// Number of calls that were started, by name.
+/// Returns the number of calls that were started, by name.
 fn count(trace: &str) -> BTreeMap<String, u32> {
     let mut calls = BTreeMap::new();
     for line in trace.lines() {
@@ -124,7 +126,7 @@ fn count(trace: &str) -> BTreeMap<String, u32> {
     calls
 }
 
-/// The text of docs/strace.md and docs/strace-pods.md.
+/// Returns the text of docs/strace.md and docs/strace-pods.md.
 pub fn page() -> String {
     let read = |name: &str| {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -133,7 +135,8 @@ pub fn page() -> String {
     ["docs/strace.md", "docs/strace-pods.md"].map(read).join("\n")
 }
 
-/// The calls in the first column of the table after `<!-- table: NAME -->`, and whether the second column is `always`.
+/// Returns the calls in the first column of the table after `<!-- table: NAME -->`, and whether the second column is
+/// `always`.
 pub fn documented(page: &str, name: &str) -> BTreeMap<String, bool> {
     let mark = format!("<!-- table: {name} -->");
     let at = page.find(&mark).unwrap_or_else(|| panic!("docs/strace*.md have no {mark}"));

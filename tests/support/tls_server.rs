@@ -1,4 +1,4 @@
-//! An HTTPS server on loopback with a self-signed certificate of another name.
+//! An HTTPS server on loopback with a self-signed certificate for another name.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -17,7 +17,8 @@ pub struct TlsServer {
 }
 
 impl TlsServer {
-    /// `directory`: for the key and the certificate. `response`: the whole response to each request.
+    /// Starts a server. `directory` is for the key and the certificate. `response` is the whole response to each
+    /// request.
     pub fn start(directory: &Path, response: &'static str) -> TlsServer {
         let config = Arc::new(config(directory, "/CN=nobody.example", &[]));
         let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
@@ -48,7 +49,8 @@ fn answer(config: &Arc<ServerConfig>, mut client: TcpStream, response: &str) -> 
     reader.get_mut().flush()
 }
 
-/// A server with a certificate of its own, which openssl makes in this directory. `extensions`: of the certificate.
+/// Returns the configuration of a server with a self-signed certificate, which openssl creates in this directory.
+/// `extensions` are those of the certificate.
 pub fn config(directory: &Path, subject: &str, extensions: &[&str]) -> ServerConfig {
     let [key, certificate] = ["key.pem", "certificate.pem"].map(|name| directory.join(name));
     let made = Command::new("openssl")

@@ -1,5 +1,5 @@
-//! A client of WebSockets with the channel protocols of Kubernetes: each message begins with the number of its channel. The frames
-//! are written by hand, so that they do not depend on other code.
+//! A WebSocket client for the channel protocols of Kubernetes: each message begins with the number of its channel.
+//! The frames are encoded by hand, so that they do not depend on other code.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -8,15 +8,15 @@ pub struct WebSocket<S> {
     stream: S,
     /// The protocol that the server has chosen.
     pub protocol: String,
-    /// What has arrived on each channel.
+    /// The bytes that have arrived on each channel.
     pub received: BTreeMap<u8, Vec<u8>>,
 }
 
 impl<S: Read + Write> WebSocket<S> {
-    /// The handshake.
+    /// Performs the handshake.
     ///
     /// # Errors
-    /// The server refuses; the text is the head of its answer.
+    /// The server refuses the WebSocket. The text is the head of its response.
     pub fn open(mut stream: S, path: &str, protocol: &str) -> io::Result<WebSocket<S>> {
         write!(
             stream,
@@ -51,12 +51,12 @@ impl<S: Read + Write> WebSocket<S> {
         self.stream.write_all(&frame).and_then(|()| self.stream.flush()).expect("sent");
     }
 
-    /// Receives messages until this is true, or the server closes.
+    /// Receives messages until `is_enough` returns true, or until the server closes the connection.
     pub fn until(&mut self, is_enough: impl Fn(&BTreeMap<u8, Vec<u8>>) -> bool) {
         while !is_enough(&self.received) {
             let Ok((kind, payload)) = self.frame() else { return };
             match (kind, payload.split_first()) {
-                // A close.
+                // A close frame.
                 (8, _) => return,
                 (0..=2, Some((channel, bytes))) => {
                     self.received.entry(*channel).or_default().extend_from_slice(bytes);
@@ -66,7 +66,7 @@ impl<S: Read + Write> WebSocket<S> {
         }
     }
 
-    /// What has arrived on a channel, as text.
+    /// Returns the bytes that have arrived on a channel, as text.
     pub fn text(&self, channel: u8) -> String {
         String::from_utf8_lossy(self.received.get(&channel).map_or(&[][..], |bytes| bytes)).into_owned()
     }

@@ -1,6 +1,6 @@
 //! Builds manifests for tests from pod specs.
 
-/// The manifest of a pod. `spec` is YAML with any indentation.
+/// Returns the manifest of a pod. `spec` is YAML with any indentation.
 pub fn pod(namespace: &str, name: &str, spec: &str) -> String {
     let mut text = format!("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: {namespace}\nspec:\n");
     let margin = spec.lines().filter(|l| !l.trim().is_empty()).map(|l| l.len() - l.trim_start().len()).min();
@@ -19,7 +19,7 @@ pub const TRAP: &str = "
       image: localhost/trap:1
 ";
 
-/// The spec of a pod with one container that runs a shell script. `policy` is the restartPolicy.
+/// Returns the spec of a pod with one container that runs a shell script. `policy` is the restartPolicy.
 pub fn script(policy: &str, script: &str) -> String {
     let quoted = serde_json::to_string(script).expect("a string");
     format!(

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use std::time::Duration;
 
 pub(super) enum PartialAnswer {
-    /// Nothing has arrived.
+    /// Nothing has arrived yet.
     Awaited {
         reading: BodyDelivery,
         limits: AnswerLimits,
@@ -70,7 +70,7 @@ impl PartialAnswer {
         }
     }
 
-    /// The server sends no more.
+    /// Completes the answer. Call it when the server has sent everything.
     ///
     /// # Errors
     /// The answer ends inside a list or a line.
@@ -98,7 +98,8 @@ fn broken(error: Broken, limit: usize) -> ApiError {
     }
 }
 
-/// The header `Retry-After` in seconds. A date, which an API server does not send, is ignored.
+/// Returns the value of `Retry-After`, which must be in seconds. A date, which an API server does not send, is
+/// ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }

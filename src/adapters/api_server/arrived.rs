@@ -1,4 +1,4 @@
-//! What arrives from the API server, and its largest sizes.
+//! What arrives from the API server, and the limits for its size.
 
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::engine::op::OpId;
@@ -6,12 +6,12 @@ use std::fmt;
 
 #[derive(Clone, PartialEq)]
 pub enum Arrived {
-    /// A connection was established while there was none, or to another address than before.
+    /// A connection was established for the first time, after a `Disconnected`, or to another address than before.
     Connected { address: String },
     /// The connection was lost, or an attempt to connect failed. Further failed attempts are not reported until the
-    /// next `Connected`, except by the ends of the requests.
+    /// next `Connected`, except as errors of the requests.
     Disconnected { why: String },
-    /// The addresses of the server's host are needed: `set_addresses` or `not_resolved` has to be called.
+    /// The addresses of the server's host are needed. The caller must call `set_addresses` or `not_resolved`.
     Resolve { host: String, port: u16 },
     /// One item of a list (`BodyDelivery::Items`).
     Item { id: OpId, json: Vec<u8> },
@@ -21,7 +21,7 @@ pub enum Arrived {
     Done { id: OpId, result: Result<ApiResponse, ApiError> },
 }
 
-/// Without the content of items and lines, which can contain credentials.
+/// Omits the content of items and lines, which can contain credentials.
 impl fmt::Debug for Arrived {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -35,7 +35,7 @@ impl fmt::Debug for Arrived {
     }
 }
 
-/// The largest answers, in bytes. A larger one ends its request as `ApiError::TooLarge`.
+/// The maximum sizes of answers, in bytes. A larger answer ends its request as `ApiError::TooLarge`.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerLimits {
     /// An answer that is delivered as a whole.
@@ -45,7 +45,7 @@ pub struct AnswerLimits {
 }
 
 impl Default for AnswerLimits {
-    /// The largest object that etcd stores has 1.5 MiB.
+    /// Returns limits above the size of the largest object that etcd stores, which is 1.5 MiB.
     fn default() -> AnswerLimits {
         AnswerLimits { whole: 4 << 20, part: 2 << 20 }
     }

@@ -28,21 +28,21 @@ pub struct Blocking {
 #[derive(Debug)]
 pub struct Answered {
     pub response: ApiResponse,
-    /// The clock of the server, from the header `Date`.
+    /// The time of the server's clock, from the header `Date`.
     pub date: Option<Timestamp>,
 }
 
 impl Blocking {
-    /// The first request connects.
+    /// Creates a client. The first request connects.
     ///
     /// # Errors
-    /// The kernel has no descriptors.
+    /// The kernel refuses a descriptor.
     pub fn new(credentials: Credentials) -> Result<Blocking, String> {
         let poll = Poll::new().map_err(|e| format!("failed to create an epoll instance: {e}"))?;
         Ok(Blocking { server: ApiServer::new(credentials, AnswerLimits::default(), TOKENS), poll })
     }
 
-    /// The URL of the server.
+    /// Returns the URL of the server.
     pub fn url(&self) -> String {
         self.server.credentials.server()
     }

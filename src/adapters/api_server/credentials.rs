@@ -7,7 +7,8 @@ use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::net::IpAddr;
 
-/// The values do not change with the files: read them again and pass them to `ApiServer::replace_credentials`.
+/// The server and the credentials. They do not follow later changes of the files: read the files again and pass the
+/// new values to `ApiServer::replace_credentials`.
 #[derive(Clone)]
 pub struct Credentials {
     pub(super) peer: Peer,
@@ -19,7 +20,7 @@ pub struct Credentials {
     pub(super) authorities: Vec<CertificateDer<'static>>,
 }
 
-/// Without the token and the key.
+/// Omits the token and the key.
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "credentials for {}{}", self.peer, self.prefix)
@@ -27,10 +28,11 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// A server at `HOST:PORT` that is not verified, without credentials. Only for the first step of a join.
+    /// Returns the values for a server at `HOST:PORT` that is not verified, without credentials. They are only for
+    /// the first step of a join.
     ///
     /// # Errors
-    /// The address has another form.
+    /// The address does not have this form.
     pub fn unverified(address: &str) -> Result<Credentials, String> {
         let server = ServerUrl::parse(&format!("https://{address}"))
             .ok()
@@ -41,22 +43,22 @@ impl Credentials {
         Ok(Credentials { peer, prefix: server.prefix, token: None, certificate: None, authorities: Vec::new() })
     }
 
-    /// The host and the port of the server.
+    /// Returns the host and the port of the server.
     pub fn authority(&self) -> String {
         self.peer.authority()
     }
 
-    /// The URL of the server, always with its port.
+    /// Returns the URL of the server, always with its port.
     pub fn server(&self) -> String {
         format!("{}{}", self.peer, self.prefix)
     }
 
-    /// The certificates of the server's CA.
+    /// Returns the certificates of the server's CA.
     pub fn authorities(&self) -> &[CertificateDer<'static>] {
         &self.authorities
     }
 
-    /// The client's certificate in DER, for its names and its validity.
+    /// Returns the client's certificate in DER, for its names and its validity.
     pub fn client_certificate(&self) -> Option<&[u8]> {
         self.certificate.as_deref()
     }
@@ -71,12 +73,14 @@ pub(super) struct ServerUrl {
 }
 
 impl ServerUrl {
+    /// Parses the URL of a server.
+    ///
     /// # Errors
-    /// The error in the URL.
+    /// The URL is not valid. The text names the fault.
     pub(super) fn parse(url: &str) -> Result<ServerUrl, String> {
         const FORM: &str = "use the form https://HOST:PORT";
         if url.contains('@') {
-            // Without the URL: it can contain a password.
+            // The URL is omitted, because it can contain a password.
             return Err(format!("the URL contains a user name; {FORM}"));
         }
         let uri: Uri = url.parse().map_err(|_| format!("{url:?} is not a URL; {FORM}"))?;
@@ -86,7 +90,7 @@ impl ServerUrl {
             ));
         }
         let authority = uri.authority().filter(|_| uri.query().is_none());
-        // (A text after the colon that is not a port would be ignored.)
+        // Compare the whole authority: a text after the colon that is not a port would otherwise be ignored.
         let (host, port) = match authority.map(|a| (a.host(), a.port(), a.as_str())) {
             Some((host, None, all)) if all == host => (host, 443),
             Some((host, Some(port), _)) if port.as_u16() > 0 => (host, port.as_u16()),
@@ -101,7 +105,7 @@ impl ServerUrl {
         Ok(ServerUrl { host, port, prefix: uri.path().trim_end_matches('/').to_owned() })
     }
 
-    /// The host without the brackets of an IPv6 address.
+    /// Returns the host without the brackets of an IPv6 address.
     pub(super) fn name(&self) -> String {
         match &self.host {
             Host::Address(ip) => ip.to_string(),

@@ -1,6 +1,6 @@
 //! Reads the credentials from a kubeconfig: the cluster and the user of its current context. Fields that would need a
-//! program, a proxy or an unverified server are refused, because to ignore them would connect in another way than the
-//! file says.
+//! program, a proxy or an unverified server are refused: a connection that ignores them would not be the one that the
+//! file describes.
 
 mod contents;
 mod map;
@@ -24,7 +24,7 @@ impl Credentials {
     /// Reads the current context of a kubeconfig. Waits for the disk: the agent runs it on a helper thread.
     ///
     /// # Errors
-    /// The file, the field, the error, and the remedy. The text contains no secret.
+    /// Names the file, the field, the error, and the remedy. The text contains no secret.
     pub fn read(path: &Path) -> Result<Credentials, String> {
         let text = foreign::read(path, Links::Follow, MAX_BYTES)
             .map_err(|e| format!("{}: {e}; provide a kubeconfig there", path.display()))?;
@@ -32,16 +32,16 @@ impl Credentials {
         parse(&text, directory).map_err(|why| format!("{}: {why}", path.display()))
     }
 
-    /// Reads the text of a kubeconfig that names no files.
+    /// Reads the text of a kubeconfig that refers to no other files.
     ///
     /// # Errors
-    /// As `read`.
+    /// As for `read`.
     pub fn parse(text: &str) -> Result<Credentials, String> {
         parse(text.as_bytes(), Path::new("/"))
     }
 }
 
-/// `directory` is that of the file, to which its relative paths refer.
+/// Parses a kubeconfig. Its relative paths start at `directory`, the directory of the file.
 fn parse(text: &[u8], directory: &Path) -> Result<Credentials, String> {
     let document = document::value(text)?;
     let root = KubeconfigMap { value: &document, path: "kubeconfig".to_owned(), directory };
@@ -89,7 +89,7 @@ fn authorities(cluster: &KubeconfigMap<'_>) -> Result<Vec<CertificateDer<'static
     certificates(cluster, &field, &pem)
 }
 
-/// The certificate chain and the key of the client.
+/// Returns the certificate chain and the key of the client.
 fn identity(user: &KubeconfigMap<'_>) -> Result<Option<Identity>, String> {
     for field in ["exec", "auth-provider"] {
         let why = "programs for credentials are not supported; use client-certificate and client-key, or tokenFile";
@@ -115,7 +115,7 @@ fn identity(user: &KubeconfigMap<'_>) -> Result<Option<Identity>, String> {
     }
 }
 
-/// The value of the header. The file has precedence, as in kubectl.
+/// Returns the value of the header `Authorization`. `tokenFile` takes precedence over `token`, as in kubectl.
 fn token(user: &KubeconfigMap<'_>) -> Result<Option<HeaderValue>, String> {
     let (field, token) = match (user.text("tokenFile")?, user.text("token")?) {
         (Some(file), _) => {

@@ -6,8 +6,8 @@
 //! - `answer`: assembles the answer of one request;
 //! - `blocking`: one request at a time, for commands.
 //!
-//! Each request ends in exactly one `Arrived::Done`. A request connects if there is no connection. Nothing is repeated
-//! and no request waits for a better time: the engine decides when to try again.
+//! Each request ends in exactly one `Arrived::Done`. A request connects if there is no connection. The adapter never
+//! retries or postpones a request: the engine decides when to try again.
 
 mod answer;
 mod arrived;

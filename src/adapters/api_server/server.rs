@@ -33,7 +33,8 @@ struct RequestInFlight {
 }
 
 impl ApiServer {
-    /// The first request connects. The sockets are registered under the tokens, which must have no other user.
+    /// Creates the adapter. The first request connects. The sockets are registered under the tokens, which must have
+    /// no other user.
     pub fn new(credentials: Credentials, limits: AnswerLimits, tokens: [Token; 2]) -> ApiServer {
         let arch = go_architecture(std::env::consts::ARCH);
         let user_agent = format!("wherry/{} (linux/{arch})", env!("CARGO_PKG_VERSION"));
@@ -57,41 +58,44 @@ impl ApiServer {
         self.requests.insert(call, RequestInFlight { id, name, answer });
     }
 
-    /// Cancels a request. It ends as `Unknown` (or `NotSent`) at the next `drive`. No effect if it has ended.
+    /// Cancels a request. It ends as `Unknown` (or `NotSent`) at the next `drive`. Has no effect if the request has
+    /// ended.
     pub fn cancel(&mut self, id: OpId) {
         if let Some((call, _)) = self.requests.iter().find(|(_, request)| request.id == id) {
             self.client.cancel(*call);
         }
     }
 
-    /// Returns true if the request is in flight.
+    /// Reports whether the request is in flight.
     pub fn has(&self, id: OpId) -> bool {
         self.requests.values().any(|request| request.id == id)
     }
 
-    /// New requests use these credentials on a new connection. The old connection closes when its requests have ended.
+    /// Replaces the credentials: new requests use them on a new connection. The old connection closes when its
+    /// requests have ended.
     pub fn replace_credentials(&mut self, credentials: Credentials) {
         self.client.replace(credentials.peer.clone());
         self.credentials = credentials;
     }
 
-    /// The server and the credentials of new requests.
+    /// Returns the server and the credentials of new requests.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
     }
 
-    /// The bytes that were sent and received, with those of TLS and without those of TCP.
+    /// Returns the numbers of bytes that were sent and received, with the overhead of TLS and without that of TCP.
     pub fn traffic(&self) -> (u64, u64) {
         let count = self.client.byte_count();
         (count.sent(), count.received())
     }
 
-    /// The addresses of the host of `Arrived::Resolve`. If there are none, those of the last look-up remain.
+    /// Sets the addresses of the host of `Arrived::Resolve`. If there are none, those of the last look-up stay.
     pub fn set_addresses(&mut self, host: &str, addresses: Vec<SocketAddr>) {
         self.client.set_addresses(host, addresses);
     }
 
-    /// The look-up of the host has failed. Without addresses of an earlier one, the waiting requests end as `NotSent`.
+    /// Handles a failed look-up of the host. Without addresses of an earlier look-up, the waiting requests end as
+    /// `NotSent`.
     pub fn not_resolved(&mut self, host: &str, why: &str) {
         self.client.not_resolved(host, why);
     }
@@ -100,7 +104,7 @@ impl ApiServer {
         self.client.owns(token)
     }
 
-    /// The poll has reported a socket of this token.
+    /// Notes that the poll has reported a socket with this token.
     pub fn ready(&mut self, token: Token) {
         self.client.ready(token);
     }
@@ -120,7 +124,7 @@ impl ApiServer {
         again
     }
 
-    /// The deadline for the next call of `drive`.
+    /// Returns when `drive` must be called next.
     pub fn next_deadline(&self) -> Option<Boot> {
         self.client.next_deadline()
     }
@@ -193,7 +197,7 @@ fn method(method: Method) -> http::Method {
     }
 }
 
-/// The error with the request that it belongs to.
+/// Adds the name of the request to an error.
 fn named(name: &str, error: ApiError) -> ApiError {
     match error {
         ApiError::NotSent(why) => ApiError::NotSent(format!("{name}: {why}")),

@@ -22,7 +22,7 @@ struct Rig {
     last: u64,
 }
 
-/// A kubeconfig with a client certificate and a token.
+/// Returns credentials with a client certificate and a token.
 fn credentials(ca: &Ca, address: &std::net::SocketAddr, token: &str) -> Credentials {
     let client = ca.client("system:node:a");
     let [authority, certificate, key] = [&ca.pem, &client.certificate, &client.key].map(|pem| STANDARD.encode(pem));
@@ -207,7 +207,7 @@ fn an_answer_an_item_and_a_line_have_a_limit() {
         );
     }
     assert_eq!(rig.parts(), ["{}", "{}"], "the items and lines before it");
-    // The connection is still of use.
+    // The connection is still usable.
     let id = rig.get(BodyDelivery::Whole, None);
     let exchange = rig.request();
     assert_eq!(exchange.connection, 0);

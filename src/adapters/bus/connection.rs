@@ -1,7 +1,7 @@
-//! One connection to the system bus: its clients (`logind` and the slices of pods) say what they send and read the
+//! One connection to the system bus. Its clients (`logind` and the slices of pods) provide the messages and read the
 //! replies. It probes the bus, connects, sends `Hello`, matches replies to calls, and watches deadlines. A connection
-//! `in_background` finds a lost bus again by itself (`retry`, `watch`); one `on_demand` stays closed until its client
-//! opens it again. Nothing here blocks.
+//! `in_background` reconnects to a lost bus on its own (`retry`, `watch`); a connection `on_demand` stays closed
+//! until its client opens it again. Nothing here blocks.
 
 use super::address::{self, BusAddress, BusSocket};
 use super::probe::{Answered, Probe};
@@ -91,7 +91,7 @@ pub(in crate::adapters) enum Incident<W> {
 
 impl<W> BusConnection<W> {
     /// Creates a closed connection that stays closed after a failure. `address` has D-Bus's format. `token` becomes
-    /// ready when `next` has to be called.
+    /// ready when `next` must be called.
     pub(in crate::adapters) fn on_demand(address: &str, token: Token) -> BusConnection<W> {
         BusConnection { token, places: address::parse(address), state: BusState::Closed, background: None }
     }
@@ -148,7 +148,8 @@ impl<W> BusConnection<W> {
         }
     }
 
-    /// Closes an open connection that is not usable: the remaining input is processed first. The first reason counts.
+    /// Closes an open connection that is not usable, after the remaining input has been processed. The first reason
+    /// is reported.
     pub(in crate::adapters) fn fail(&mut self, why: String) {
         if let BusState::Open(open) = &mut self.state {
             open.failure.get_or_insert(why);
@@ -192,7 +193,7 @@ impl<W> BusConnection<W> {
         }
     }
 
-    /// The deadline for the next call of `next`.
+    /// Returns when `next` must be called again.
     pub(in crate::adapters) fn next_deadline(&self) -> Option<Boot> {
         match &self.state {
             BusState::Closed => None,
@@ -210,7 +211,7 @@ impl<W> BusConnection<W> {
                 for place in places {
                     match Probe::begin(place, registry, self.token) {
                         Ok(probe) => {
-                            // A client on demand has deadlines of its own.
+                            // The client of a connection on demand has its own deadlines.
                             let silent = self.background.as_mut().map(|background| {
                                 background.watch.disarm();
                                 now + SILENT
@@ -271,7 +272,7 @@ impl<W> Open<W> {
     /// Returns the next incident of an open connection: its messages, then the calls whose deadline has passed.
     ///
     /// # Errors
-    /// The connection has to be closed.
+    /// The connection must be closed.
     fn next(&mut self, registry: &Registry, token: Token, now: Boot) -> Result<Option<Incident<W>>, String> {
         let lost = !self.read && self.channel.read_write(Some(Duration::ZERO)).is_err();
         self.read = true;
@@ -327,8 +328,8 @@ impl<W> Open<W> {
     }
 
     /// Registers the events that libdbus waits for. The registration is repeated after each drive because mio is
-    /// edge-triggered and libdbus does not report whether it has read everything; it also reports data that is already
-    /// available.
+    /// edge-triggered and libdbus does not report whether it has read everything; a registration also reports data
+    /// that is already available.
     fn watch(&self, registry: &Registry, token: Token, new: bool) -> Result<(), String> {
         let watch = self.channel.watch();
         let interest = if watch.write { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };

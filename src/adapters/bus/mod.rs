@@ -15,8 +15,8 @@ pub(in crate::adapters) mod reply;
 mod retry;
 mod watch;
 
-/// The address of the system bus: `DBUS_SYSTEM_BUS_ADDRESS`, or libdbus's default. Like in libdbus, an empty value
-/// counts as unset.
+/// Returns the address of the system bus: `DBUS_SYSTEM_BUS_ADDRESS`, or libdbus's default. As in libdbus, an empty
+/// value counts as unset.
 pub fn system_address() -> String {
     let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok().filter(|a| !a.is_empty());
     address.unwrap_or_else(|| address::DEFAULT.to_owned())

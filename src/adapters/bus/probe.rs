@@ -10,7 +10,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 
-/// A zero byte for the credentials, and a request for the authentication mechanisms. Any line counts as an answer.
+/// A zero byte for the credentials, and a request for the authentication mechanisms. Any line is accepted as an
+/// answer.
 const QUESTION: &[u8] = b"\0AUTH\r\n";
 
 pub(super) struct Probe {
@@ -26,7 +27,7 @@ pub(super) enum Answered {
 }
 
 impl Probe {
-    /// Starts a probe; `look` returns its result.
+    /// Starts a probe; `read` returns its result.
     ///
     /// # Errors
     /// The connection failed, or the backlog of the socket is full.
@@ -44,7 +45,7 @@ impl Probe {
             }
         };
         let mut stream = connected.map_err(|e| failed(&e))?;
-        // The buffer of a new socket has room for seven bytes, so the write does not block.
+        // The buffer of a new socket has space for seven bytes, so the write does not block.
         stream.write_all(QUESTION).map_err(|e| failed(&e))?;
         registry.register(&mut stream, token, Interest::READABLE).map_err(|e| failed(&e))?;
         Ok(Probe { stream, place: place.clone() })

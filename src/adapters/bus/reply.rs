@@ -1,4 +1,4 @@
-//! Messages to the bus itself, and the parts of reading a reply that `logind` and the slices of pods share.
+//! Messages to the bus itself, and the functions for reading replies that `logind` and the slices of pods share.
 
 use crate::engine::op::{Code, OpError};
 use dbus::arg::{Arg, ArgType, Get};
@@ -48,7 +48,7 @@ pub(in crate::adapters) fn text(reply: &Message) -> Result<String, OpError> {
     only(reply).map_err(OpError::Unknown)
 }
 
-/// The name and the text of an error.
+/// Returns the name and the text of an error.
 pub(in crate::adapters) fn named(reply: &Message) -> (String, String) {
     // `as_result` changes nothing but takes `&mut`.
     match reply.duplicate().map(|mut m| m.as_result().err()) {

@@ -16,7 +16,7 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// Starts the sequence again: a working connection was lost, or the directory of the socket has changed.
+    /// Restarts the schedule, because a working connection was lost or the directory of the socket has changed.
     pub(super) fn restart(&mut self, now: Boot) {
         self.since = Some(now);
         self.quick = QUICK_TRIES;

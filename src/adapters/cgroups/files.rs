@@ -1,11 +1,12 @@
-//! Converts limits to values for the files of a cgroup (v1 and v2), and writes them. Errors contain the remedy.
+//! Converts limits to values for the files of a cgroup (v1 and v2), and writes them. Error messages include the remedy
+//! if one is known.
 
 use crate::api::limits::{Limits, page_size_name, weight};
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-/// The controllers that Wherry sets.
+/// The controllers whose limits Wherry sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Controller {
     Cpu,
@@ -18,7 +19,7 @@ pub(super) const CONTROLLERS: [Controller; 4] =
     [Controller::Cpu, Controller::Memory, Controller::Pids, Controller::HugePages];
 
 impl Controller {
-    /// The kernel's name of the controller.
+    /// Returns the kernel's name of the controller.
     pub(super) fn name(self) -> &'static str {
         match self {
             Controller::Cpu => "cpu",
@@ -28,10 +29,10 @@ impl Controller {
         }
     }
 
-    /// How to get the controller on a kernel without it.
+    /// Returns how to enable the controller on a kernel that lacks it.
     pub(super) fn remedy(self) -> &'static str {
         match self {
-            // It is off by default on a Raspberry Pi, for example.
+            // The memory controller is off by default on a Raspberry Pi, for example.
             Controller::Memory => "add cgroup_enable=memory to the kernel's command line and reboot",
             Controller::Cpu => "the kernel needs CONFIG_FAIR_GROUP_SCHED and CONFIG_CFS_BANDWIDTH",
             Controller::Pids => "the kernel needs CONFIG_CGROUP_PIDS",
@@ -49,7 +50,7 @@ pub(super) struct Value {
     pub(super) needed: bool,
 }
 
-/// The values for the files of a controller. In a new cgroup (`new`), an absent limit needs no value.
+/// Returns the values for the files of a controller. In a new cgroup (`new`), an absent limit needs no value.
 pub(super) fn values(controller: Controller, limits: &Limits, unified: bool, new: bool) -> Vec<Value> {
     let mut all = Vec::new();
     let mut add = |file: &str, text: String, needed: bool| all.push(Value { file: file.to_owned(), text, needed });
@@ -60,7 +61,7 @@ pub(super) fn values(controller: Controller, limits: &Limits, unified: bool, new
                 add("cpu.shares", shares.to_string(), false);
             }
             if let Some(cpu) = limits.cpu {
-                // A new cgroup has the kernel's default period already.
+                // A new cgroup already has the kernel's default period.
                 if !new || cpu.period != KERNELS_PERIOD {
                     add("cpu.cfs_period_us", cpu.period.to_string(), true);
                 }
@@ -103,7 +104,7 @@ const KERNELS_PERIOD: u64 = 100_000;
 /// Writes a value. A missing file is an error only if the value is needed.
 ///
 /// # Errors
-/// Names the value, the file and the kernel's error.
+/// The message contains the value, the file and the kernel's error.
 pub(super) fn write(directory: &Path, value: &Value) -> Result<(), String> {
     let path = directory.join(&value.file);
     match put(&path, &value.text) {
@@ -122,15 +123,15 @@ pub(super) fn put(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }
 
-/// The kernel's error, with the remedy if one is known.
+/// Returns the text of the kernel's error, with the remedy if one is known.
 pub(super) fn with_remedy(e: &io::Error) -> String {
     match e.kind() {
         ErrorKind::ReadOnlyFilesystem => format!(
-            "{e}; wherry has to write cgroups: mount the cgroup file system read-write (in a container: run it \
-             privileged)"
+            "{e}; wherry needs to write to cgroups: mount the cgroup file system read-write (in a container: run \
+             it privileged)"
         ),
         ErrorKind::PermissionDenied => {
-            format!("{e}; wherry has to write cgroups: run it as root, without a security profile that forbids this")
+            format!("{e}; wherry needs to write to cgroups: run it as root, without a security profile that denies it")
         }
         ErrorKind::StorageFull => {
             format!("{e}; the limit for the number of cgroups is reached: see cgroup.max.descendants of its parents")

@@ -1,4 +1,4 @@
-//! Hierarchies and names for the tests of the files here.
+//! Hierarchies and cgroup names for the tests of this module.
 
 use super::hierarchies::Hierarchy;
 use crate::api::cgroups::{CgroupDriver, CgroupNames};

@@ -1,4 +1,4 @@
-//! The mounted cgroup hierarchies: finds them, and removes the cgroups of a pod.
+//! Finds the mounted cgroup hierarchies, and removes the cgroups of pods from them.
 //!
 //! The runtime removes only the cgroups below a pod's cgroup. Wherry removes the pod's cgroup: in every hierarchy (each
 //! v1 controller, and the unified one), under each QoS parent, deepest first.
@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// A younger cgroup is not swept, because another process may be about to use it.
+/// The minimum age of a cgroup that `sweep` removes. Another process may be about to use a younger one.
 const YOUNG: Duration = Duration::from_secs(60);
 
 /// One mounted hierarchy.
@@ -26,11 +26,11 @@ pub struct Hierarchy {
     /// The part of the hierarchy that is mounted: `/`, except in containers.
     pub root: String,
     pub unified: bool,
-    /// The controllers: cpu, memory, ...
+    /// The controllers (cpu, memory, ...); on v1 also other mount options.
     pub controllers: Vec<String>,
 }
 
-/// The mounted hierarchies and the names of pod cgroups. All errors name the directory.
+/// The mounted hierarchies and the names of pod cgroups. All errors contain the path of the directory.
 #[derive(Clone, Debug)]
 pub struct Cgroups {
     pub hierarchies: Vec<Hierarchy>,
@@ -54,20 +54,20 @@ impl Cgroups {
         let text = fs::read(mountinfo).map_err(|e| format!("read {}: {e}", mountinfo.display()))?;
         let mut hierarchies = hierarchies(&String::from_utf8_lossy(&text));
         for unified in hierarchies.iter_mut().filter(|h| h.unified) {
-            // An unreadable file counts as empty.
+            // A file that cannot be read is treated as empty.
             let controllers = fs::read_to_string(format!("{}/cgroup.controllers", unified.mount_point));
             unified.controllers = controllers.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
         }
         Ok(Cgroups { hierarchies, names })
     }
 
-    /// Whether the unified hierarchy is the only one (cgroup v2), as opposed to v1 or a hybrid of both.
+    /// Reports whether the unified hierarchy is the only one (cgroup v2), as opposed to v1 or a hybrid of both.
     pub fn is_v2(&self) -> bool {
         !self.hierarchies.is_empty() && self.hierarchies.iter().all(|h| h.unified)
     }
 
-    /// The unified hierarchy limits swap. The root of all cgroups has no such file, so the cgroups below it are looked
-    /// at too.
+    /// Reports whether the unified hierarchy can limit swap. The root cgroup has no file for that limit, so the
+    /// cgroups below it are checked too.
     pub fn limits_swap(&self) -> bool {
         let mount_points = || self.hierarchies.iter().filter(|h| h.unified).map(|h| PathBuf::from(&h.mount_point));
         let below =
@@ -79,7 +79,7 @@ impl Cgroups {
     /// first, which can take a second.
     ///
     /// # Errors
-    /// A cgroup cannot be removed; without `kill` also because processes run in it.
+    /// A cgroup cannot be removed, for example because processes run in it and `kill` is not set.
     pub fn remove_pod(&self, uid: &str, kill: bool) -> Result<(), String> {
         if !self.names.per_qos || uid.is_empty() || uid.contains(['/', '\0']) {
             return Ok(());
@@ -99,7 +99,8 @@ impl Cgroups {
         result
     }
 
-    /// The number of processes and threads in the cgroup of a pod and below it. None if there is no such cgroup.
+    /// Returns the number of processes and threads in the cgroup of a pod and below it; None if there is no such
+    /// cgroup.
     pub fn processes_of(&self, uid: &Uid) -> Option<u64> {
         if !self.names.per_qos {
             return None;
@@ -112,7 +113,7 @@ impl Cgroups {
     }
 
     /// Removes the cgroups of unknown pods that are empty and not young. Returns the names of the removed cgroups.
-    /// `known` gets a UID in the form of the cgroup's name. No process is killed.
+    /// `known` receives the UID as it appears in the name of the cgroup. Kills no process.
     pub fn sweep(&self, known: &dyn Fn(&str) -> bool) -> BTreeSet<String> {
         let mut gone = BTreeSet::new();
         if !self.names.per_qos {
@@ -144,18 +145,18 @@ impl Cgroups {
 
 fn is_young(directory: &fs::DirEntry) -> bool {
     let changed = directory.metadata().and_then(|m| m.modified());
-    // Without a modification time the cgroup counts as young.
+    // A cgroup without a modification time is considered young.
     !changed.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age >= YOUNG))
 }
 
-/// Whether a process is in the cgroup or below it. An unreadable cgroup counts as used.
+/// Reports whether a process is in the cgroup or below it. A cgroup that cannot be read is considered used.
 fn is_used(directory: &Path) -> bool {
     let Ok(all) = with_all_below(directory) else { return true };
     all.iter().any(|cgroup| !fs::read_to_string(cgroup.join("cgroup.procs")).is_ok_and(|text| text.trim().is_empty()))
 }
 
 impl Hierarchy {
-    /// The directory of a cgroup; None if the cgroup is outside of the mounted part of the hierarchy.
+    /// Returns the directory of a cgroup; None if the cgroup is outside of the mounted part of the hierarchy.
     pub(super) fn directory(&self, cgroup: &str) -> Option<PathBuf> {
         // In a cgroup namespace the root is `/` or a path that begins with `/..`.
         let inside = if self.root == "/" || self.root.starts_with("/..") {
@@ -192,7 +193,7 @@ fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
     found
 }
 
-/// Decodes the octal escapes of mountinfo, such as `\040` for a blank.
+/// Decodes the octal escapes of mountinfo, such as `\040` for a space.
 fn unescape(field: &str) -> String {
     let mut out = Vec::new();
     let bytes = field.as_bytes();
@@ -240,7 +241,7 @@ fn kill_all(cgroup: &Path) {
         let there = fs::read_to_string(path).is_ok_and(|of| of.contains(&*name.to_string_lossy()));
         if there && pidfd_send_signal(&process, Signal::KILL).is_ok() {
             log::warn!(
-                "killed a process that the runtime has lost, to remove its cgroup pid={pid} cgroup={}",
+                "killed a process that the runtime has lost track of, to remove its cgroup pid={pid} cgroup={}",
                 cgroup.display()
             );
         }
@@ -269,7 +270,7 @@ fn remove(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A directory and all directories below it, parents first.
+/// Returns a directory and all directories below it, parents first.
 fn with_all_below(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = vec![directory.to_owned()];
     let mut next = 0;

@@ -1,14 +1,14 @@
-//! The cgroups of pods: carries out the engine's cgroup calls. Each call ends in one result per `OpId`.
+//! Carries out the engine's calls for the cgroups of pods. Each call ends in one result for its `OpId`.
 //!
-//! - `hierarchies`: the mounted hierarchies; removes the cgroups of pods;
+//! - `hierarchies`: finds the mounted hierarchies, and removes the cgroups of pods;
 //! - `usage`: the resource usage of the cgroups of pods;
-//! - `tree`, `files`: create and set cgroups in the cgroup file system (driver cgroupfs);
+//! - `tree`, `files`: create cgroups and set their limits in the cgroup file system (driver cgroupfs);
 //! - `slices`: systemd's slices, over the system bus (driver systemd).
 //!
 //! The runtime reports the driver (RuntimeConfig); if it does not, the configuration decides.
 //!
-//! The levels above pods (`kubepods` and its classes) are created with the first pod and remembered: a pod costs a few
-//! system calls, or one message to systemd.
+//! The levels above pods (`kubepods` and its QoS classes) are created with the first pod and remembered, so that a pod
+//! costs only a few system calls, or one message to systemd.
 
 mod files;
 #[cfg(test)]
@@ -45,23 +45,23 @@ use std::time::Duration;
 
 /// gRPC's code INTERNAL, for Wherry's own errors.
 const INTERNAL: u32 = 13;
-/// Maximum number of passes over a pod's cgroup and its parents.
+/// Maximum number of attempts to create a pod's cgroup with its parents.
 const TRIES: u32 = 3;
 
 /// Settings from the configuration and the machine.
 pub struct CgroupSettings {
     pub names: CgroupNames,
     pub rules: PodRules,
-    /// The machine's capacity, and the part that is reserved from pods.
+    /// The machine's capacity, and the part of it that is reserved and not available to pods.
     pub capacity: Resources,
     pub reserved: Resources,
 }
 
-/// Removes the cgroups of a pod by its UID. The flag requests that processes in them are killed first.
+/// Removes the cgroups of the pod with this UID. With the flag, kills the processes in them first.
 pub type Remover = Arc<dyn Fn(&str, bool) -> Result<(), String> + Send + Sync>;
 
-/// What the adapter has to report. `take_results` returns it.
-// As for `Event`: a result exists only for a moment.
+/// A result that the adapter reports. `take_results` returns it.
+// As for `Event`, the size does not matter, because a result exists only briefly.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, PartialEq)]
 pub enum CgroupResult {
@@ -71,25 +71,26 @@ pub enum CgroupResult {
     RemoveByForce { op: OpId, uid: Uid },
     /// An operation for the metrics: `create`, `update` or `destroy`.
     Counted { operation: &'static str, took: Duration },
-    /// systemd could not set up a level above pods. The next pod tries again.
+    /// systemd could not set up a level above pods. The next pod causes another attempt.
     LevelFailed { why: String },
 }
 
-/// The adapter. Call `drive` when its token is ready, after its deadline, and after `call` and `take_driver`; then take
-/// the results.
+/// The adapter. The caller calls `drive` when the token is ready, after the deadline, and after `call` and
+/// `take_driver`, and then takes the results.
 pub struct PodCgroups {
     tree: Result<Tree, String>,
     slices: Slices,
     names: CgroupNames,
     /// `cgroupDriver`, for a runtime that does not report its driver.
     configured: CgroupDriver,
-    /// The driver that the runtime last reported, if it has reported.
+    /// The driver that the runtime last reported. The outer None: it has not reported yet. The inner None: it does not
+    /// report its driver.
     reported: Option<Option<CgroupDriver>>,
     rules: PodRules,
     node: Limits,
     /// CPU weight of the burstable class, in milli-CPU.
     burstable: u64,
-    /// The levels exist, as far as known.
+    /// The levels exist, as far as the adapter knows.
     ready: bool,
     /// A CPU weight was set before the driver was known, and is not applied yet.
     held: bool,
@@ -122,9 +123,9 @@ struct Removal {
 }
 
 impl PodCgroups {
-    /// `token` becomes ready when `drive` has to be called.
+    /// Returns the adapter. `token` becomes ready when `drive` must be called.
     pub fn new(settings: CgroupSettings, token: Token) -> PodCgroups {
-        // (The system check reports what is wrong with the cgroups.)
+        // The system check reports the problems of the cgroups.
         let tree = Cgroups::discover(settings.names.clone()).map(Tree::new);
         PodCgroups::on(tree, settings, token)
     }
@@ -147,7 +148,7 @@ impl PodCgroups {
         }
     }
 
-    /// Applies to cgroups created from now on.
+    /// Sets the rules for cgroups that are created from now on.
     pub fn set_rules(&mut self, rules: PodRules) {
         self.rules = rules;
     }
@@ -156,7 +157,7 @@ impl PodCgroups {
         self.slices.next_deadline()
     }
 
-    /// For `wherry debug dump`.
+    /// Returns the state for `wherry debug dump`.
     pub fn shown(&self) -> Value {
         json!({
             "driver": self.names.driver.name(),
@@ -170,7 +171,7 @@ impl PodCgroups {
         &self.names
     }
 
-    /// For helpers that remove the leftovers of a pod. Valid until the driver changes.
+    /// Returns a function for helper threads that removes the cgroups of a pod. Valid until the driver changes.
     pub fn remover(&self) -> Remover {
         let cgroups = self.tree.as_ref().map(|tree| tree.cgroups().clone()).ok();
         Arc::new(move |uid, kill| cgroups.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill)))
@@ -188,7 +189,7 @@ impl PodCgroups {
             return self.done(op, Ok(()));
         }
         if let (CgroupCall::SetCpuWeight { burstable }, None) = (&call, self.reported) {
-            // Until the driver is known, levels would be created for a driver that nothing uses.
+            // While the driver is unknown, the levels could be created for a driver that nothing uses.
             (self.burstable, self.held) = (*burstable, true);
             return self.done(op, Ok(()));
         }
@@ -204,20 +205,20 @@ impl PodCgroups {
         }
     }
 
-    /// The number of processes and threads in the cgroups of these pods, without a pod whose cgroup cannot be read.
-    /// Reads one file for each pod, which never blocks.
+    /// Returns the number of processes and threads in the cgroup of each of these pods. Omits pods whose cgroup cannot
+    /// be read. Reads one file for each pod, which never blocks.
     pub fn count_processes(&self, pods: Vec<Uid>) -> Vec<(Uid, u64)> {
         let Ok(tree) = &self.tree else { return Vec::new() };
         let count = |uid: Uid| Some((uid.clone(), tree.cgroups().processes_of(&uid)?));
         pods.into_iter().filter_map(count).collect()
     }
 
-    /// The usage of a pod's cgroup. None if the cgroup cannot be read.
+    /// Returns the usage of a pod's cgroup; None if the cgroup cannot be read.
     pub fn usage_of(&self, uid: &Uid) -> Option<CgroupUsage> {
         self.tree.as_ref().ok()?.cgroups().usage_of(uid)
     }
 
-    /// Continues with systemd's answers.
+    /// Handles systemd's replies.
     pub fn drive(&mut self, registry: &Registry, now: Boot) {
         let mut out = Vec::new();
         self.slices.drive(registry, now, &mut out);
@@ -229,7 +230,8 @@ impl PodCgroups {
         }
     }
 
-    /// The runtime has reported its driver, or that it reports none. Requests to the runtime already use that driver.
+    /// Handles the driver that the runtime has reported; None if it does not report one, so that the configured driver
+    /// applies. Requests to the runtime already use that driver.
     pub fn take_driver(&mut self, reported: Option<CgroupDriver>, now: Boot) {
         let driver = reported.unwrap_or(self.configured);
         if self.reported != Some(reported) {
@@ -249,10 +251,10 @@ impl PodCgroups {
         }
     }
 
-    /// Removes the cgroups of pods that are not known, if nothing runs in them.
+    /// Removes the cgroups of unknown pods if nothing runs in them.
     fn sweep(&mut self, known: &BTreeSet<Uid>, now: Boot) {
         let Ok(tree) = &self.tree else { return };
-        // Names of systemd slices replace dashes by underscores; UIDs have no underscores.
+        // The names of systemd slices contain underscores instead of dashes; UIDs contain no underscores.
         let gone = tree.cgroups().sweep(&|uid| known.contains(&Uid::from(uid.replace('_', "-"))));
         for name in gone {
             log::info!("removed the cgroup of a dead pod cgroup={name}");
@@ -285,7 +287,7 @@ impl PodCgroups {
         }
     }
 
-    /// The path and the limits of a pod's cgroup.
+    /// Returns the path and the limits of a pod's cgroup.
     fn of_pod(&self, pod: &Pod) -> (String, Limits) {
         (self.names.pod(Qos::of(pod.spec()), &pod.uid), limits::of_pod(pod, &self.rules))
     }
@@ -308,7 +310,7 @@ impl PodCgroups {
         self.results.push(CgroupResult::Done { op, result });
     }
 
-    /// Counts the operation with its duration since `began`.
+    /// Reports the operation for the metrics, with its duration since `began`.
     fn count(&mut self, operation: &'static str, began: Boot) {
         self.results.push(CgroupResult::Counted { operation, took: clock::boot().since(began) });
     }
@@ -336,7 +338,7 @@ fn log_driver(reported: Option<CgroupDriver>, configured: CgroupDriver) {
     }
 }
 
-/// The driver cgroupfs.
+/// Calls with the driver cgroupfs.
 impl PodCgroups {
     fn use_files(&mut self, call: CgroupCall, now: Boot) -> Result<(), String> {
         match call {
@@ -367,8 +369,8 @@ impl PodCgroups {
     }
 
     /// Creates the cgroup of a pod together with its missing parents, like `mkdir -p`. The levels are created once and
-    /// then remembered, so their absence shows only when the pod's own mkdir fails. The retry happens within this call,
-    /// because it takes no time. An error would delay the pod by its back-off.
+    /// then remembered, so a missing level is noticed only when the pod's own mkdir fails. This call retries at once,
+    /// because an error would delay the pod by its back-off.
     fn make(&mut self, pod: &Pod) -> Result<(), String> {
         let (cgroup, limits) = self.of_pod(pod);
         for _ in 0..TRIES {
@@ -390,7 +392,7 @@ impl PodCgroups {
         let before = self.level_limits(level);
         self.burstable = burstable;
         if !self.ready {
-            // The levels may be leftovers of a previous run, with pods in them.
+            // A previous run may have left the levels, with pods in them.
             return self.set_levels();
         }
         if self.level_limits(level) == before {
@@ -405,7 +407,7 @@ impl PodCgroups {
     }
 }
 
-/// The driver systemd.
+/// Calls with the driver systemd.
 impl PodCgroups {
     fn use_slices(&mut self, op: OpId, call: CgroupCall, now: Boot) {
         match call {
@@ -467,7 +469,7 @@ impl PodCgroups {
             Then::Level => match result {
                 Ok(made) => self.count_set(made, began),
                 Err(why) => {
-                    // The next pod tries again. The pod that waits for this level fails with its own slice.
+                    // The next pod causes another attempt. The slice of the pod that waits for this level fails too.
                     self.ready = false;
                     self.results.push(CgroupResult::LevelFailed { why });
                 }
@@ -481,7 +483,8 @@ impl PodCgroups {
         }
     }
 
-    /// Once systemd has answered for all slices that the pod may have, removes the rest of its cgroup.
+    /// Handles systemd's reply for one of the slices that the pod may have. After the last reply, removes the rest of
+    /// the pod's cgroups.
     fn slice_stopped(&mut self, op: OpId, result: Result<bool, String>) {
         let Some(removal) = self.removals.get_mut(&op) else { return };
         removal.left -= 1;

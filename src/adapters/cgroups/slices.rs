@@ -1,8 +1,8 @@
-//! The cgroups of pods as transient slices of systemd (`cgroupDriver: systemd`). Calls to systemd's manager start,
-//! change and stop them. A call ends when systemd's job has ended, or with an error.
+//! Manages the cgroups of pods as transient slices of systemd (`cgroupDriver: systemd`). Calls to systemd's manager
+//! start, change and stop them. A call ends when systemd's job has ended, or with an error.
 //!
-//! The first call opens the connection, which then stays open. Without a connection calls fail with the reason. There
-//! is no background reconnection: the caller retries.
+//! The first call opens the connection, which then stays open. Without a connection, calls fail with the reason. The
+//! adapter does not reconnect in the background; the caller retries.
 //!
 //! The properties are those that runc sets on a slice (libcontainer/cgroups/systemd), so that the two do not overwrite
 //! each other's settings.
@@ -50,7 +50,7 @@ pub struct Slices {
 
 #[derive(Clone, Copy)]
 enum What {
-    /// The match for the ends of jobs.
+    /// The request to receive signals about ended jobs.
     Match,
     Call(Ticket),
 }
@@ -113,7 +113,7 @@ fn property(name: &str, value: impl RefArg + 'static) -> Property {
     (name.to_owned(), Variant(Box::new(value)))
 }
 
-/// The properties of a new slice, without its limits.
+/// Returns the properties of a new slice, without its limits.
 fn start_properties(unit: &str, parent: Option<&str>, v2: bool) -> Properties {
     let mut all = vec![property("Description", format!("Kubernetes pods ({unit})"))];
     all.extend(parent.map(|parent| property("Wants", vec![parent.to_owned()])));
@@ -123,7 +123,7 @@ fn start_properties(unit: &str, parent: Option<&str>, v2: bool) -> Properties {
     all
 }
 
-/// The properties for limits. In a new slice (`new`) an absent limit needs no property.
+/// Returns the properties for limits. In a new slice (`new`), an absent limit needs no property.
 fn limit_properties(limits: &Limits, v2: bool, new: bool) -> Properties {
     let mut all = Vec::new();
     if let Some(shares) = limits.cpu_shares {
@@ -144,15 +144,16 @@ fn limit_properties(limits: &Limits, v2: bool, new: bool) -> Properties {
     all
 }
 
-/// CPU time in microseconds per second, rounded up to systemd's resolution: less would starve the containers in the
-/// slice.
+/// Returns the CPU time in microseconds per second, rounded up to systemd's resolution. Rounding down would starve the
+/// containers in the slice.
 fn per_second(cpu: CpuQuota) -> u64 {
     let exact = u128::from(cpu.quota) * 1_000_000 / u128::from(cpu.period.max(1));
     u64::try_from(exact).unwrap_or(INFINITY).div_ceil(PERCENT).saturating_mul(PERCENT)
 }
 
 impl Slices {
-    /// Opens no connection yet. `address` has D-Bus's format. `token` becomes ready when `drive` has to be called.
+    /// Returns an instance without a connection. `address` is in D-Bus's format. `token` becomes ready when `drive`
+    /// must be called.
     pub fn new(address: &str, token: Token) -> Slices {
         Slices {
             address: address.to_owned(),
@@ -183,7 +184,7 @@ impl Slices {
         ticket
     }
 
-    /// Reads and writes without blocking, connects if a call is waiting, and returns the results of calls in `out`.
+    /// Reads and writes without blocking, connects if a call is waiting, and appends the results of calls to `out`.
     pub fn drive(&mut self, registry: &Registry, now: Boot, out: &mut Vec<UnitResult>) {
         if !self.calls.is_empty() {
             self.connection.open();
@@ -199,7 +200,7 @@ impl Slices {
         out.append(&mut self.ended);
     }
 
-    /// The deadline for the next call of `drive`.
+    /// Returns the deadline for the next call of `drive`.
     pub fn next_deadline(&self) -> Option<Boot> {
         if !self.ended.is_empty() {
             return Some(Boot(0));
@@ -217,7 +218,7 @@ impl Slices {
             }
             Incident::Reply { what: What::Match, message } => {
                 if let Err(e) = fine(&message) {
-                    self.connection.fail(format!("the bus refused to report the ends of jobs: {}", e.message()));
+                    self.connection.fail(format!("the bus refused to report when jobs end: {}", e.message()));
                 }
             }
             Incident::Reply { what: What::Call(ticket), message } => self.answered(ticket, &message),

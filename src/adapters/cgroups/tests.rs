@@ -12,7 +12,7 @@ struct Place {
 }
 
 impl Place {
-    /// A cgroup file system with the cpu controller, and a runtime that uses cgroupfs.
+    /// Sets up a cgroup file system with the cpu controller, and a runtime that uses cgroupfs.
     fn new() -> Place {
         Place::with(names(CgroupDriver::Cgroupfs))
     }
@@ -34,7 +34,7 @@ impl Place {
         self.dir.path().join(cgroup)
     }
 
-    /// The results of a call, without the counts.
+    /// Makes a call, and returns its results without those for the metrics.
     fn call(&mut self, op: u64, call: CgroupCall) -> Vec<CgroupResult> {
         self.cgroups.call(OpId(op), call, Boot(0));
         let mut results = self.cgroups.take_results();

@@ -1,6 +1,7 @@
-//! Creates and sets the cgroup `kubepods`, its QoS classes and the cgroups of pods with the cgroupfs driver: a mkdir
-//! and a few small writes. Each controller is in one hierarchy, its v1 hierarchy or the unified one, so v1, hybrid and
-//! v2 need no separate code. On v2 each level above must enable a controller in `cgroup.subtree_control`.
+//! Creates the cgroup `kubepods`, those of its QoS classes and those of pods with the cgroupfs driver, and sets their
+//! limits: a mkdir and a few small writes. Each controller is in one hierarchy, its v1 hierarchy or the unified one,
+//! so v1, hybrid and v2 need no separate code. On v2, each level above must enable a controller in
+//! `cgroup.subtree_control`.
 //!
 //! The runtime creates the cgroups of further controllers (cpuset, devices, freezer, ...) itself.
 
@@ -25,7 +26,7 @@ pub enum CgroupLevel {
 }
 
 impl CgroupLevel {
-    /// All levels, from the top.
+    /// All levels, parents first.
     pub const ALL: [CgroupLevel; 3] =
         [CgroupLevel::Node, CgroupLevel::Class(Qos::Burstable), CgroupLevel::Class(Qos::BestEffort)];
 }
@@ -57,8 +58,8 @@ impl Tree {
         &mut self.cgroups
     }
 
-    /// Problems of the machine that prevent pods from starting or limits from being enforced. They are reported at the
-    /// start.
+    /// Returns the problems of the machine that prevent pods from starting or limits from being enforced. The agent
+    /// reports them when it starts.
     pub fn troubles(&self) -> Vec<String> {
         if self.cgroups.hierarchies.is_empty() {
             return vec![NOTHING_MOUNTED.to_owned()];
@@ -90,8 +91,8 @@ impl Tree {
         Ok(made)
     }
 
-    /// Creates and sets the cgroup of a pod, or another cgroup below the levels. Returns true if the cgroup was
-    /// created, and `Ok(None)` if a level above it does not exist (any more).
+    /// Creates the cgroup of a pod, or another cgroup below the levels, if it is missing, and sets its limits. Returns
+    /// true if the cgroup was created, and `Ok(None)` if a level above it does not exist.
     ///
     /// # Errors
     /// The cgroup or a file cannot be written.
@@ -133,7 +134,7 @@ impl Tree {
         CONTROLLERS.iter().position(|c| *c == controller).and_then(|at| self.places[at])
     }
 
-    /// The hierarchies with at least one of `CONTROLLERS`, each once.
+    /// Returns the hierarchies with at least one of `CONTROLLERS`, each once.
     fn used(&self) -> impl Iterator<Item = &Hierarchy> {
         let is_used = |index: &usize| self.places.contains(&Some(*index));
         self.cgroups.hierarchies.iter().enumerate().filter(move |(index, _)| is_used(index)).map(|(_, h)| h)
@@ -153,7 +154,7 @@ impl Tree {
         ))
     }
 
-    /// `cgroupRoot` may be missing in some hierarchies.
+    /// Creates `cgroupRoot` in the hierarchies in which it is missing.
     fn make_base(&self) -> Result<(), String> {
         let Some(base) = self.cgroups.names.base() else { return Ok(()) };
         for directory in self.used().filter_map(|hierarchy| hierarchy.directory(&base)) {
@@ -213,7 +214,7 @@ impl Tree {
         Ok(new)
     }
 
-    /// v2: enables the controllers for the children of this cgroup and of all cgroups above it.
+    /// On v2, enables the controllers for the children of this cgroup and of all cgroups above it.
     fn let_through(&self, cgroup: &str) -> Result<(), String> {
         for hierarchy in self.used().filter(|h| h.unified) {
             let Some(directory) = hierarchy.directory(cgroup) else { continue };
@@ -240,7 +241,7 @@ fn outside(cgroup: &str, hierarchy: &Hierarchy) -> String {
     format!("the cgroup {cgroup} is outside of the hierarchy mounted at {} ({})", hierarchy.mount_point, hierarchy.root)
 }
 
-/// The parent of a cgroup.
+/// Returns the parent of a cgroup.
 fn parent(cgroup: &str) -> &str {
     cgroup.rsplit_once('/').map(|(parent, _)| parent).filter(|parent| !parent.is_empty()).unwrap_or("/")
 }
@@ -279,7 +280,7 @@ fn let_through(directory: &Path) -> Result<(), String> {
                      with controllers; move the processes into a cgroup below it"
                 ));
             }
-            // Setting a limit of this controller fails later with its own error.
+            // If a limit needs this controller, setting it fails later with its own error.
             log::debug!("cannot enable a cgroup controller: {what} error={e:?}");
         }
     }
@@ -358,7 +359,7 @@ mod tests {
         assert_eq!(place.read("cpu/kubepods/burstable/podu/cpu.cfs_quota_us"), "50000");
         assert_eq!(place.read("memory/kubepods/burstable/podu/memory.limit_in_bytes"), "4096");
         assert!(!place.path("unified/kubepods").exists(), "it has no controller");
-        // A new cgroup without limits.
+        // A new cgroup does not need limits.
         assert_eq!(tree.set_pod("/kubepods/podv", &Limits::default()), Ok(Some(true)));
         assert!(place.path("cpu/kubepods/podv").is_dir() && place.path("memory/kubepods/podv").is_dir());
     }
@@ -413,7 +414,7 @@ mod tests {
         assert!(error.starts_with("cgroupRoot: the cgroup /edge does not exist; create it (/"), "{error}");
         assert_eq!(tree.troubles(), [error]);
         assert!(!place.path("cpu/edge").exists());
-        // If it exists in one hierarchy, Wherry creates it in the others.
+        // If `cgroupRoot` exists in one hierarchy, Wherry creates it in the others.
         fs::create_dir(place.path("memory/edge")).unwrap();
         assert_eq!(tree.set_level(CgroupLevel::Node, &Limits::default()), Ok(true));
         assert!(place.path("cpu/edge/kubepods").is_dir() && tree.troubles().is_empty());

@@ -1,6 +1,6 @@
-//! The resource usage of the cgroup of a pod. It includes the sandbox, and the CPU time of containers that have ended:
-//! the sum over the running containers would fall when a container ends. Reads up to three files for a pod, which never
-//! blocks.
+//! Reads the resource usage of the cgroup of a pod. It includes the sandbox, and the CPU time of containers that have
+//! ended, because a sum over the running containers would drop when one of them ends. Reads up to three files for a
+//! pod, which never blocks.
 
 use super::hierarchies::Cgroups;
 use crate::api::cgroups::CLASSES;
@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 pub struct CgroupUsage {
     /// CPU time since the cgroup was created, in nanoseconds.
     pub cpu_nanos: Option<u64>,
-    /// All memory, with the page cache.
+    /// All memory, including the page cache.
     pub memory_bytes: Option<u64>,
-    /// The memory without the inactive pages of files, which the kernel can drop at any time.
+    /// The memory without inactive file pages, which the kernel can reclaim at any time.
     pub working_set_bytes: Option<u64>,
 }
 
 impl Cgroups {
-    /// None if pods have no cgroups, or this one has none.
+    /// Returns the usage of a pod's cgroup; None if pods have no cgroups of their own, or this pod has none.
     pub fn usage_of(&self, uid: &Uid) -> Option<CgroupUsage> {
         if !self.names.per_qos {
             return None;
@@ -33,7 +33,7 @@ impl Cgroups {
         Some(CgroupUsage { cpu_nanos: cpu.and_then(|directory| cpu_of(&directory)), memory_bytes, working_set_bytes })
     }
 
-    /// The existing directory of a pod in the hierarchy with this controller.
+    /// Returns the directory of a pod, if it exists, in the hierarchy with this controller.
     fn pod_directory(&self, controller: &str, uid: &Uid) -> Option<PathBuf> {
         let hierarchy = self.hierarchies.iter().find(|h| h.controllers.iter().any(|name| name == controller))?;
         let directories = CLASSES.into_iter().filter_map(|qos| hierarchy.directory(&self.names.pod(qos, uid)));
@@ -41,7 +41,7 @@ impl Cgroups {
     }
 }
 
-/// v1 counts in nanoseconds, v2 in microseconds.
+/// Returns the CPU time in nanoseconds. v1 reports nanoseconds, v2 microseconds.
 fn cpu_of(directory: &Path) -> Option<u64> {
     number(&directory.join("cpuacct.usage"))
         .or_else(|| Some(entry(&directory.join("cpu.stat"), "usage_usec")?.saturating_mul(1000)))
@@ -60,7 +60,7 @@ fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The value of a line `NAME VALUE`.
+/// Returns the value of the line `NAME VALUE` in a file.
 fn entry(path: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?.trim().parse().ok()

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 /// The result of a search.
 #[derive(Debug, Default)]
 pub struct FoundKeyring {
-    /// None: there is no valid file.
+    /// None if there is no valid file.
     pub keyring: Option<Keyring>,
-    /// Problems of the files, with their paths. No text contains a value.
+    /// The problems of the files, with their paths. No message contains a credential.
     pub warnings: Vec<String>,
 }
 
-/// Where the file is searched without a setting. As in a kubelet, the first valid file counts.
+/// Returns the paths at which the file is searched for if none is configured. As in a kubelet, the first valid file is
+/// used.
 pub fn default_paths(root_dir: &Path) -> Vec<PathBuf> {
     vec![root_dir.join("config.json"), "/root/.docker/config.json".into(), "/.docker/config.json".into()]
 }

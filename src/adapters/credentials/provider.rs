@@ -1,6 +1,7 @@
-//! Runs the program of a credential provider: the request on its standard input, the response on its standard output.
+//! Runs the program of a credential provider, which reads the request from its standard input and writes the response
+//! to its standard output.
 //!
-//! The program has a process group of its own, which is killed at the deadline. Its output is limited and never logged.
+//! The program has its own process group, which is killed at the deadline. Its output is limited and never logged.
 
 use crate::api::credential_provider::{Provided, Provider};
 use crate::api::time::Boot;
@@ -17,19 +18,19 @@ use std::time::Duration;
 
 /// The maximum length of a response in bytes.
 const MAX_OUTPUT: usize = 1 << 20;
-/// The maximum length of the shown end of the error output, in bytes.
+/// The maximum length in bytes of the end of the error output that is shown.
 const MAX_ERROR: usize = 500;
-/// systemd's variables for Wherry itself.
+/// The variables that systemd sets for Wherry itself. They are not passed to the program.
 const OWN_VARIABLES: [&str; 6] =
     ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
-/// How often the end of a program is checked that has closed its output.
+/// The interval at which a program that has closed its output is checked for its exit.
 const EXIT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Asks the provider for credentials of a repository. Blocks until `deadline` at most.
 ///
 /// # Errors
-/// The program cannot be started, fails, or does not answer in time, or its response is invalid. The text contains the
-/// end of its error output, and nothing of its standard output.
+/// The program cannot be started, fails, or does not respond in time, or its response is invalid. The message contains
+/// the end of its error output, and nothing of its standard output.
 pub fn ask(directory: &Path, provider: &Provider, repository: &str, deadline: Boot) -> Result<Provided, String> {
     let mut command = Command::new(directory.join(&provider.name));
     command.args(&provider.args);
@@ -50,7 +51,7 @@ pub fn ask(directory: &Path, provider: &Provider, repository: &str, deadline: Bo
     provider.response(&output).map_err(|why| format!("invalid response: {why}"))
 }
 
-/// A started program. It is killed if it has not ended.
+/// A started program. Dropping it kills the program if it has not ended.
 struct RunningProgram {
     child: Child,
     group: Pid,
@@ -95,7 +96,7 @@ impl RunningProgram {
 
     fn wait(&mut self, deadline: Boot) -> Result<ExitStatus, String> {
         loop {
-            if let Some(status) = self.child.try_wait().map_err(|e| format!("failed to wait for its end: {e}"))? {
+            if let Some(status) = self.child.try_wait().map_err(|e| format!("failed to wait for its exit: {e}"))? {
                 self.ended = true;
                 return Ok(status);
             }
@@ -174,7 +175,7 @@ impl Pipes<'_> {
     }
 }
 
-/// Reads what is available, up to one buffer. False at the end.
+/// Reads what is available, up to one buffer. Returns false at the end of the input.
 fn read(pipe: &mut impl Read, into: &mut Vec<u8>) -> io::Result<bool> {
     let mut buffer = [0; 8192];
     match pipe.read(&mut buffer) {
@@ -195,7 +196,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    /// The result of a shell script as a provider.
+    /// Runs a shell script as a provider, and returns the result.
     fn run(script: &str, milliseconds: u64) -> Result<Provided, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cloud");
@@ -209,7 +210,7 @@ mod tests {
             args: vec!["first arg".into()],
             env: vec![("WHO".into(), "me".into())],
         };
-        // A script that was written by this process may still be open for writing in a child of another test.
+        // A child process of another test may still have the script open for writing.
         loop {
             let deadline = clock::boot() + Duration::from_millis(milliseconds);
             match ask(dir.path(), &provider, "r.io/app", deadline) {
@@ -259,7 +260,7 @@ mod tests {
                 std::thread::sleep(EXIT_INTERVAL);
             }
         }
-        // It has closed its output and continues.
+        // The program closes its output and continues to run.
         assert_eq!(run("exec >&- 2>&-; sleep 1000", 300).unwrap_err(), "no answer in time; killed");
     }
 

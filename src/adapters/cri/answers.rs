@@ -56,7 +56,7 @@ pub fn cgroup_driver(config: &proto::RuntimeConfigResponse) -> Option<CgroupDriv
     }
 }
 
-/// Formats a condition that is false like a kubelet: `NetworkReady=false reason:R message:M`. A missing condition
+/// Formats a condition that is false as a kubelet does: `NetworkReady=false reason:R message:M`. A missing condition
 /// counts as false.
 fn not_ready(status: &proto::StatusResponse, kind: &str) -> Option<String> {
     match status.status.conditions.iter().find(|c| c.type_ == kind) {
@@ -66,7 +66,7 @@ fn not_ready(status: &proto::StatusResponse, kind: &str) -> Option<String> {
     }
 }
 
-/// The full name and the UID of the pod, or None without the labels of a pod.
+/// Returns the full name and the UID of the pod, or None without the labels of a pod.
 fn pod(labels: &Map) -> Option<(FullName, Uid)> {
     let name = FullName::new(labels.get(label::POD_NAMESPACE)?, labels.get(label::POD_NAME)?);
     Some((name, Uid::from(labels.get(label::POD_UID)?.as_str())))
@@ -93,12 +93,12 @@ fn is_ready(state: EnumOrUnknown<proto::PodSandboxState>) -> bool {
     state.enum_value() == Ok(proto::PodSandboxState::SANDBOX_READY)
 }
 
-/// Describes an invalid sandbox for the log. None if the sandbox is valid.
+/// Describes an invalid sandbox for the log. Returns None if the sandbox is valid.
 pub fn odd_sandbox(s: &proto::PodSandbox) -> Option<String> {
     odd("sandbox", &s.id, s.state.enum_value().err())
 }
 
-/// Describes an invalid container for the log. None if the container is valid.
+/// Describes an invalid container for the log. Returns None if the container is valid.
 pub fn odd_container(c: &proto::Container) -> Option<String> {
     odd("container", &c.id, c.state.enum_value().err())
 }
@@ -253,7 +253,7 @@ fn user(user: &proto::ContainerUser) -> Option<Box<ContainerUser>> {
     Some(Box::new(ContainerUser { uid: ids.uid, gid: ids.gid, supplemental_groups }))
 }
 
-/// The two values that Wherry uses of the verbose `info`, about 20 kB of JSON.
+/// The two values that Wherry uses from the verbose `info`, which is about 20 kB of JSON.
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct Info {
@@ -278,13 +278,13 @@ pub fn listed_image(i: proto::Image) -> ListedImage {
     ListedImage { id: i.id, tags: i.repo_tags, digests: i.repo_digests, size: i.size, pinned: i.pinned }
 }
 
-/// Any container, also one that is not of a pod.
+/// Converts any container, even one that does not belong to a pod.
 pub fn image_user(c: proto::Container) -> ImageUser {
     let image = c.image.into_option().map(|i| i.image).unwrap_or_default();
     ImageUser { image, image_ref: c.image_ref, pod: pod(&c.labels).map(|(name, _)| name) }
 }
 
-/// The image of the sandboxes in the verbose status, as containerd reports it. CRI-O pins the image.
+/// Returns the sandbox image from the verbose status, where containerd reports it. (CRI-O pins the image instead.)
 pub fn sandbox_image(answer: &proto::StatusResponse) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Config {

@@ -3,8 +3,8 @@
 //! The stream is requested once the CRI service answers, because a containerd that has just started answers
 //! UNIMPLEMENTED to every call. The stream has no deadline and costs nothing while it is idle. A stream that ended is
 //! requested again after a back-off. A runtime without a stream (containerd before 1.7) is not asked again until the
-//! client reconnects to it. A runtime whose stream is off in its configuration ends each stream at once and without an
-//! error (CRI-O by default): it is reported once and asked again rarely.
+//! client reconnects to it. A runtime whose events are off in its configuration (CRI-O by default) ends each stream
+//! at once and without an error. This is reported once, and the stream is then requested only rarely.
 //!
 //! Quirks of containerd 1.7: all listeners share one queue, so two listeners receive half of the events each; an event
 //! after a reconnect may be lost; events without a listener are kept for the next listener.
@@ -25,16 +25,17 @@ const PATH: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 /// Bounds of the back-off for a stream that ends soon after it started.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// A stream without an event that ends within this time is off.
+/// A stream that ends within this time, without an event, is off.
 const AT_ONCE: Duration = Duration::from_secs(5);
-/// When a stream that is off is requested again.
+/// The wait before a stream that is off is requested again.
 const OFF_WAIT: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamEvent {
     /// The stream was requested.
     Requested,
-    /// The state of a container or sandbox of ours changed. `uid` is its pod; None if the event does not contain it.
+    /// The state of one of our containers or sandboxes has changed. `uid` is its pod; None if the event does not
+    /// contain it.
     Happened { uid: Option<Uid>, event: PlegEvent, at: Wall },
     /// An invalid event; the stream continues.
     InvalidAnswer { why: String },
@@ -81,7 +82,7 @@ impl Stream {
         self.call.as_ref().is_some_and(|call| call.id == id)
     }
 
-    /// The call in flight has ended. The event to report, if it is news.
+    /// Handles the end of the call in flight. Returns the event to report, unless it was already reported.
     fn ended(&mut self, result: Result<Bytes, OpError>, now: Boot) -> Option<StreamEvent> {
         let silent = self.call.take().is_some_and(|call| !call.heard && now.since(call.since) < AT_ONCE);
         let known = std::mem::replace(&mut self.off, silent && result.is_ok());
@@ -100,7 +101,7 @@ impl ContainerEvents {
         ContainerEvents { owner: owner.to_owned(), link: StreamLink::Closed }
     }
 
-    /// Whether a call of `open` is needed.
+    /// Reports whether `open` must be called.
     pub fn is_closed(&self) -> bool {
         matches!(self.link, StreamLink::Closed)
     }
@@ -163,7 +164,7 @@ impl ContainerEvents {
         again
     }
 
-    /// The deadline for the next call of `drive`.
+    /// Returns when `drive` must be called next.
     pub fn next_deadline(&self) -> Option<Boot> {
         let StreamLink::Open(stream) = &self.link else { return None };
         let ask = (stream.call.is_none() && stream.transport.is_up()).then_some(stream.at);
@@ -171,7 +172,7 @@ impl ContainerEvents {
     }
 }
 
-/// Returns `Ok(None)` for an event of a pod with another owner.
+/// Decodes an event. Returns `Ok(None)` for an event of a pod with another owner.
 ///
 /// # Errors
 /// The event is invalid.
@@ -263,7 +264,7 @@ mod tests {
             let call = CallId(wire.borrow().calls);
             wire.borrow_mut().completions = completions(call);
             events.drive(now, &mut seen);
-            // None: it is requested again already.
+            // None means that the stream has already been requested again.
             let next = events.next_deadline();
             let wait = next.map(|next| next.since(now));
             now = now.max(next.unwrap_or(now));
@@ -274,7 +275,7 @@ mod tests {
         let at_once = Duration::from_millis(3);
         assert_eq!(ends(&|id| vec![done(id)], at_once), (vec![requested.clone(), StreamEvent::Off], Some(OFF_WAIT)));
         assert_eq!(ends(&|id| vec![done(id)], at_once), (vec![requested], Some(OFF_WAIT)));
-        // A stream that lasts, or that has an event, is not off. When it is off again, that is news.
+        // A stream that lasts, or that has an event, is not off. When it is off again, this is reported again.
         let message = Bytes::from(event(2, Some("you")).write_to_bytes().unwrap());
         let heard = |id| vec![Completion::Message { id, message: message.clone() }, done(id)];
         let lost = StreamEvent::Lost { why: "the runtime ended the stream".to_owned() };

@@ -1,4 +1,4 @@
-//! Queries a container runtime once, for a check outside of the agent: Version, a verbose Status and RuntimeConfig in
+//! Queries a container runtime once, for a check outside the agent: Version, a verbose Status and RuntimeConfig in
 //! parallel.
 //!
 //! The verbose status is JSON in a format of the runtime. In containerd (1.x and 2.x) it contains the CRI
@@ -56,7 +56,7 @@ enum Question {
 }
 
 impl RuntimeCheck {
-    /// `until` is the deadline of all calls.
+    /// Creates a check. `until` is the deadline of all calls.
     pub fn new(transport: Box<dyn Transport>, until: Boot) -> RuntimeCheck {
         RuntimeCheck {
             transport,
@@ -157,7 +157,7 @@ impl RuntimeCheck {
         }
     }
 
-    /// Stores the result. The first one wins.
+    /// Stores the result. Only the first result is kept.
     fn end(&mut self, answer: Result<RuntimeReport, String>) {
         self.answer.get_or_insert(answer);
     }
@@ -191,7 +191,7 @@ mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
 
-    /// Returns the completions that the test prepares, and records the calls.
+    /// A transport that returns the completions that the test prepares, and records the calls.
     #[derive(Default)]
     struct Desk {
         asked: Vec<&'static str>,

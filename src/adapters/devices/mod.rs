@@ -1,5 +1,5 @@
-//! Device plugins: the socket on which they register, and the connections to their own sockets. The agent's poll
-//! reports the sockets; nothing here blocks.
+//! Communicates with device plugins, over the socket on which they register and over their own sockets. The agent's
+//! poll reports the sockets; nothing here blocks.
 
 mod plugin;
 mod proto;
@@ -20,16 +20,16 @@ pub struct Devices {
     /// The directory of the sockets.
     directory: PathBuf,
     registrations: Registrations,
-    /// By resource.
+    /// The plugins by resource.
     plugins: BTreeMap<String, Plugin>,
     events: Vec<DeviceEvent>,
     done: Vec<(OpId, Result<Answer, OpError>)>,
-    /// The sockets whose budget of this turn is used up.
+    /// The sockets whose budget for this turn of the loop is used up.
     again: Vec<Token>,
 }
 
 impl Devices {
-    /// Plugins register on `socket`, whose listener has this token.
+    /// Returns an instance without plugins. They register on `socket`, whose listener has this token.
     pub fn new(socket: &Path, token: Token) -> Devices {
         Devices {
             directory: socket.parent().map(Path::to_path_buf).unwrap_or_default(),
@@ -45,7 +45,7 @@ impl Devices {
         self.registrations.owns(token) || self.plugins.values().any(|plugin| plugin.token == token)
     }
 
-    /// The poll reported a socket.
+    /// Handles a socket that the poll reported.
     pub fn ready(&mut self, token: Token, registry: &Registry, new_token: &mut dyn FnMut() -> Token, now: Boot) {
         if self.registrations.owns(token) {
             if self.registrations.ready(token, registry, new_token, now, &mut self.events) {
@@ -60,7 +60,8 @@ impl Devices {
         }
     }
 
-    /// Opens the listener, ends idle connections and late calls. Call it first and when `next_deadline` is due.
+    /// Opens the listener, and ends idle connections and late calls. The caller calls it first, and when
+    /// `next_deadline` is due.
     pub fn drive_due(&mut self, registry: &Registry, new_token: &mut dyn FnMut() -> Token, now: Boot) {
         if self.registrations.drive_due(registry, new_token, now, &mut self.events) {
             self.again.push(self.registrations.token());
@@ -77,7 +78,7 @@ impl Devices {
         of_plugins.chain(self.registrations.next_deadline()).min()
     }
 
-    /// Answers a registration.
+    /// Responds to a registration.
     pub fn answer(&mut self, id: u64, result: Result<(), String>) {
         self.registrations.answer(id, result, &mut self.events);
     }
@@ -109,7 +110,7 @@ impl Devices {
         self.drive(&resource, now);
     }
 
-    /// Ends a call as `Unknown`. True if it was in flight.
+    /// Ends a call as `Unknown`. Returns true if it was in flight.
     pub fn cancel(&mut self, op: OpId) -> bool {
         let cancelled = self.plugins.values_mut().any(|plugin| plugin.cancel(op));
         if cancelled {
@@ -140,17 +141,17 @@ impl Devices {
         std::mem::take(&mut self.events)
     }
 
-    /// The answers of calls since the last time.
+    /// Returns the results of calls since the last time.
     pub fn take_done(&mut self) -> Vec<(OpId, Result<Answer, OpError>)> {
         std::mem::take(&mut self.done)
     }
 
-    /// The sockets to report in the next turn, which does not wait.
+    /// Returns the sockets to handle in the next turn of the loop, which does not wait.
     pub fn take_again(&mut self) -> Vec<Token> {
         std::mem::take(&mut self.again)
     }
 
-    /// The purpose of the socket with this token.
+    /// Returns the purpose of the socket with this token.
     pub fn purpose(&self, token: Token) -> Option<String> {
         let of_plugin = self.plugins.iter().find(|(_, plugin)| plugin.token == token);
         let of_plugin = of_plugin.map(|(resource, _)| format!("the device plugin of {resource}"));

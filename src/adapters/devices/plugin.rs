@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// The maximum size of an answer or of a list, in bytes; the same as in a kubelet.
+/// The maximum size of a response or of a list, in bytes; the same as in a kubelet.
 const MAX_ANSWER: usize = 4 << 20;
 
 pub struct Plugin {
@@ -24,7 +24,7 @@ pub struct Plugin {
 
 /// The result of `Plugin::drive`.
 pub struct PluginProgress {
-    /// The budget of the turn was used up, and the poll will not report the rest.
+    /// The budget of the turn is used up, and the poll will not report the remaining data.
     pub again: bool,
     /// The reason, if the connection or the watch is lost.
     pub lost: Option<String>,
@@ -37,6 +37,8 @@ enum PluginCall {
 }
 
 impl Plugin {
+    /// Starts to connect to a plugin.
+    ///
     /// # Errors
     /// The registry cannot be cloned.
     pub fn connect(socket: &Path, registry: &Registry, token: Token) -> io::Result<Plugin> {
@@ -48,6 +50,8 @@ impl Plugin {
         self.transport.next_deadline()
     }
 
+    /// Starts a call.
+    ///
     /// # Errors
     /// The request cannot be encoded.
     pub fn call(&mut self, op: OpId, call: DeviceCall, deadline: Boot, now: Boot) -> Result<(), String> {
@@ -65,7 +69,7 @@ impl Plugin {
         self.calls.insert(id, in_flight);
     }
 
-    /// Drops a call. True if it was in flight.
+    /// Drops a call. Returns true if it was in flight.
     pub fn cancel(&mut self, op: OpId) -> bool {
         let is = |call: &PluginCall| matches!(call, PluginCall::Allocate(of) | PluginCall::PreStart(of) if *of == op);
         let Some(id) = self.calls.iter().find(|(_, call)| is(call)).map(|(id, _)| *id) else { return false };
@@ -74,7 +78,8 @@ impl Plugin {
         true
     }
 
-    /// Reads and writes without blocking, within the budget of a turn. Of several lists only the newest counts.
+    /// Reads and writes without blocking, within the budget of a turn. If several lists arrive, only the newest is
+    /// used.
     pub fn drive(
         &mut self,
         now: Boot,
@@ -86,7 +91,7 @@ impl Plugin {
         let mut list = None;
         let mut completions = Vec::new();
         progress.again |= self.transport.drive(now, &mut completions);
-        // The watch starts when the plugin has answered, which happens once, and is sent at once.
+        // The watch starts when the connection is up, which happens once. Its request is sent immediately.
         if completions.contains(&Completion::Up) {
             self.start(proto::LIST_AND_WATCH, proto::empty(), None, PluginCall::Watch, now);
             progress.again |= self.transport.flush(now, &mut completions);
@@ -114,7 +119,7 @@ impl Plugin {
         progress
     }
 
-    /// The calls in flight end without an answer.
+    /// Ends the calls in flight, whose responses can no longer arrive.
     pub fn abandon(self) -> impl Iterator<Item = (OpId, Result<Answer, OpError>)> {
         self.calls.into_values().filter_map(|in_flight| match in_flight {
             PluginCall::Watch => None,
@@ -159,20 +164,20 @@ mod tests {
 
     const TOKEN: Token = Token(1);
 
-    /// A frame of HTTP/2.
+    /// Returns a frame of HTTP/2.
     fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
         let [_, a, b, c] = u32::try_from(payload.len()).unwrap().to_be_bytes();
         [&[a, b, c, kind, flags, 0, 0, 0, stream], payload].concat()
     }
 
-    /// A message with its prefix, in DATA frames.
+    /// Returns a message with its prefix, in DATA frames.
     fn message(message: &[u8]) -> Vec<u8> {
         let prefix = u32::try_from(message.len()).unwrap().to_be_bytes();
         let bytes = [&[0], &prefix[..], message].concat();
         bytes.chunks(16_384).flat_map(|chunk| frame(0, 0, 1, chunk)).collect()
     }
 
-    /// A list with one healthy device.
+    /// Returns a list with one healthy device.
     fn list(id: &str) -> Vec<u8> {
         let length = |text: &str| u8::try_from(text.len()).unwrap();
         let device = [&[0x0a, length(id)], id.as_bytes(), &[0x12, 7], b"Healthy"].concat();
@@ -188,7 +193,7 @@ mod tests {
     }
 
     impl Lab {
-        /// A plugin that has answered the request for its list with the head of the response.
+        /// Returns a lab whose plugin has sent the response headers for the request of its list.
         fn new() -> Lab {
             let poll = Poll::new().unwrap();
             let directory = tempfile::tempdir().unwrap();
@@ -197,7 +202,7 @@ mod tests {
             let mut plugin = Plugin::connect(&socket, poll.registry(), TOKEN).unwrap();
             assert!(plugin.drive(Boot(0), "v.io/cam", &mut Vec::new(), &mut Vec::new()).lost.is_none());
             let (mut server, _) = listener.accept().unwrap();
-            // SETTINGS.
+            // The server sends SETTINGS.
             server.write_all(&frame(4, 0, 0, &[])).unwrap();
             let mut lab = Lab { _directory: directory, _poll: poll, plugin, server, events: Vec::new() };
             lab.drive();
@@ -216,7 +221,7 @@ mod tests {
     #[test]
     fn of_a_flood_of_lists_one_in_each_turn_is_passed_on_and_the_newest_counts() {
         let mut lab = Lab::new();
-        // Less than the window of a stream, so that the server does not have to wait for the client.
+        // The flood fits in the window of a stream, so that the server does not have to wait for the client.
         let flood: Vec<u8> = (0..5000).flat_map(|n| list(&format!("{n:09}"))).collect();
         assert!((160_000..250_000).contains(&flood.len()), "{}", flood.len());
         let (mut left, mut drives) = (&flood[..], 0);

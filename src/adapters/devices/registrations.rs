@@ -1,4 +1,5 @@
-//! The socket on which device plugins register. A plugin connects, calls Register once, and leaves.
+//! The socket on which device plugins register. A plugin connects, calls Register for each of its resources, and
+//! disconnects.
 
 use super::proto;
 use crate::api::time::Boot;
@@ -11,16 +12,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// The time that a client has.
+/// How long a client may stay connected.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The maximum number of clients. Further ones wait in the queue of the socket.
+/// The maximum number of clients. Further clients wait in the queue of the socket.
 const MAX_CLIENTS: usize = 16;
 /// The maximum number of clients that are accepted in one turn.
 const MAX_ACCEPTED: usize = 4;
 /// The maximum number of requests of one client. A plugin makes one for each of its resources.
 const MAX_REQUESTS: usize = 64;
 
-/// gRPC's codes.
+/// gRPC status codes.
 const UNIMPLEMENTED: u32 = 12;
 const INVALID_ARGUMENT: u32 = 3;
 const UNKNOWN: u32 = 2;
@@ -37,7 +38,7 @@ pub struct Registrations {
 struct PluginClient {
     connection: ServerConnection,
     until: Boot,
-    /// The number of requests that it may still make.
+    /// The number of requests that the client may still make.
     left: usize,
 }
 
@@ -57,7 +58,7 @@ impl Registrations {
         token == self.token || self.clients.contains_key(&token)
     }
 
-    /// The listener's token.
+    /// Returns the listener's token.
     pub fn token(&self) -> Token {
         self.token
     }
@@ -73,8 +74,8 @@ impl Registrations {
         self.clients.values().map(|client| client.until).chain(self.listener.next_deadline()).min()
     }
 
-    /// Opens the listener, disconnects clients whose time is over, and accepts others. Returns true if more of them may
-    /// wait: call `ready` for the listener without waiting.
+    /// Opens the listener, disconnects clients whose time has expired, and accepts others. Returns true if more
+    /// clients may be waiting: the caller then calls `ready` for the listener without waiting.
     pub fn drive_due(
         &mut self,
         registry: &Registry,
@@ -87,7 +88,7 @@ impl Registrations {
         self.accept(registry, new_token, now, events)
     }
 
-    /// The poll reported a socket. Returns as `drive_due`.
+    /// Handles a socket that the poll reported. Returns the same as `drive_due`.
     pub fn ready(
         &mut self,
         token: Token,
@@ -101,7 +102,7 @@ impl Registrations {
         } else {
             self.read(token, events);
         }
-        // A client that has left makes room for one that waits.
+        // A client that has disconnected makes room for a waiting one.
         self.accept(registry, new_token, now, events)
     }
 
@@ -126,13 +127,13 @@ impl Registrations {
                     self.clients.insert(token, PluginClient { connection, until: now + PATIENCE, left: MAX_REQUESTS });
                     self.read(token, events);
                 }
-                Err(e) => log::warn!("cannot accept a device plugin error={:?}", e.to_string()),
+                Err(e) => log::warn!("failed to accept a connection of a device plugin error={:?}", e.to_string()),
             }
         }
         accepted == MAX_ACCEPTED
     }
 
-    /// Handles the requests that have arrived, and sends the answers. It reads again after each answer, because the
+    /// Handles the requests that have arrived, and sends the responses. Reads again after each response, because the
     /// poll does not report requests that were already read.
     fn read(&mut self, token: Token, events: &mut Vec<DeviceEvent>) {
         let mut requests = Vec::new();
@@ -156,7 +157,7 @@ impl Registrations {
         }
     }
 
-    /// Passes a registration to the engine. Returns other requests with their answer.
+    /// Passes a registration to the engine. For other requests, returns the request and its error.
     fn request(
         &mut self,
         token: Token,
@@ -178,7 +179,7 @@ impl Registrations {
         }
     }
 
-    /// Answers a registration.
+    /// Responds to a registration.
     pub fn answer(&mut self, id: u64, result: Result<(), String>, events: &mut Vec<DeviceEvent>) {
         let Some((token, request)) = self.waiting.remove(&id) else { return };
         let result = result.map(|()| proto::empty()).map_err(|message| ErrorStatus { code: UNKNOWN, message });
@@ -186,7 +187,7 @@ impl Registrations {
         self.read(token, events);
     }
 
-    /// A `read` has to follow.
+    /// Queues a response. The caller must call `read` afterwards.
     fn send(&mut self, token: Token, request: u64, result: Result<Bytes, ErrorStatus>) {
         if let Some(client) = self.clients.get_mut(&token) {
             client.connection.answer(request, result);
@@ -253,7 +254,7 @@ mod tests {
             self.client.drive(true, &mut Vec::new());
         }
 
-        /// The answers that the client has now.
+        /// Returns the number of responses that the client has received since the last call.
         fn answers(&mut self) -> usize {
             let mut out = Vec::new();
             self.client.drive(true, &mut out);
@@ -278,7 +279,7 @@ mod tests {
         lab.ready(Token(9));
         assert_eq!(lab.registered(), ["v.io/a"]);
         lab.call(proto::REGISTER, "v.io/b");
-        // The poll has not reported it yet.
+        // The poll has not reported the second request yet.
         let Lab { registrations, events, .. } = &mut lab;
         registrations.answer(1, Ok(()), events);
         assert_eq!(lab.answers(), 1);

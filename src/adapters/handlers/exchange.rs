@@ -1,5 +1,5 @@
-//! One connection of a handler: it only has to open, or it carries one GET request and its response. Follows redirects
-//! on the same host.
+//! One connection of a handler. For TCP, it only has to open. Otherwise it carries one request (GET, or the health
+//! check of gRPC) and its response. Follows redirects on the same host.
 
 use super::grpc::HealthCheck;
 use super::outcome::{ExchangeOutcome, words};
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// The part of a response's body that a kubelet reads, in bytes.
 const MAX_BODY: usize = 10 << 10;
-/// As Go's HTTP client.
+/// The same as in Go's HTTP client.
 const MAX_REDIRECTS: u32 = 10;
 
 /// Go's text for a server without TLS.
@@ -47,12 +47,12 @@ impl ExchangeConnection {
         &mut self.budgeted().stream
     }
 
-    /// The socket blocks, or its budget is used up.
+    /// Returns the outcome for a socket that blocks or whose budget is used up.
     fn pending(&mut self) -> ExchangeOutcome {
         ExchangeOutcome::Pending { again: self.budgeted().stopped() }
     }
 
-    /// The server of an https URL answered in HTTP.
+    /// Reports whether the server of an https URL answered in HTTP.
     fn is_answered_in_http(&self) -> bool {
         matches!(self, ExchangeConnection::Tls(tls) if tls.sock.is_answered_in_http())
     }
@@ -63,8 +63,8 @@ impl Read for ExchangeConnection {
         match self {
             ExchangeConnection::Plain(stream) => stream.read(buffer),
             ExchangeConnection::Tls(tls) => match tls.read(buffer) {
-                // The server closed the connection without a notice. The length of the response shows if it is
-                // complete.
+                // The server closed the connection without a close_notify. The length of the response shows whether
+                // it is complete.
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => Ok(0),
                 other => other,
             },
@@ -136,7 +136,7 @@ impl Scheme {
 }
 
 impl Url {
-    /// `host:port`, with brackets around an IPv6 address.
+    /// Returns `host:port`, with brackets around an IPv6 address.
     fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -145,10 +145,10 @@ impl Url {
         }
     }
 
-    /// The target of a redirect.
+    /// Returns the target of a redirect.
     ///
     /// # Errors
-    /// The text if it is not an http or https URL.
+    /// The text of `location`, if it is not an http or https URL.
     fn redirected(&self, location: &str) -> Result<Url, String> {
         let absolute = |scheme: Scheme| Some((scheme, location.strip_prefix(scheme.prefix())?));
         if let Some((scheme, rest)) = Scheme::ALL.into_iter().find_map(absolute) {
@@ -176,11 +176,11 @@ impl Url {
 }
 
 impl Exchange {
-    /// Begins to connect. A server on the same machine has accepted the connection when the call returns.
+    /// Starts to connect. A server on the same machine has usually accepted the connection when the call returns.
     ///
     /// # Errors
-    /// The outcome, if the exchange has ended already: the connection is open and nothing else is wanted, or it failed,
-    /// or the host has no address.
+    /// The outcome, if the exchange has already ended: the connection is open and nothing else is needed, or it
+    /// failed, or the host has no address.
     pub(super) fn start(
         target: Target,
         user_agent: &'static str,
@@ -247,12 +247,12 @@ impl Exchange {
         Ok(server)
     }
 
-    /// Returns true if the head of a response has arrived.
+    /// Reports whether the head of a response has arrived.
     pub(super) fn has_response(&self) -> bool {
         matches!(self, Exchange::Http(http) if http.reader.has_head())
     }
 
-    /// The failure of a handler that has not ended within `timeout`.
+    /// Returns the failure of a handler that has not ended within `timeout`.
     pub(super) fn timed_out(&self, timeout: Duration) -> String {
         match self {
             Exchange::Grpc(check) => check.timed_out(timeout),
@@ -292,16 +292,16 @@ impl Http {
         let request = get.bytes();
         let (ip, reader) = (address.ip(), ResponseReader::new(MAX_BODY));
         let mut http = Http { connection, url, ip, user_agent, headers, request, reader, redirects };
-        // A server on the same machine accepts the request at once, and the loop needs one turn less.
+        // A server on the same machine accepts the request at once, so the loop needs one turn less.
         let is_plain = http.url.scheme == Scheme::Http;
         let written = is_plain && http.write().map_err(|e| http.write_failure(&e))?;
         let interest = if written { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
-        // A socket that is ready already is reported too.
+        // The poll also reports a socket that is already ready.
         registry.register(http.connection.socket(), token, interest).map_err(|e| failure(&http.url, &e))?;
         Ok(http)
     }
 
-    /// Writes the rest of the request. False: the socket takes no more now.
+    /// Writes the rest of the request. Returns false if the socket accepts no more for now.
     fn write(&mut self) -> io::Result<bool> {
         while !self.request.is_empty() {
             match self.connection.write(&self.request) {
@@ -356,7 +356,7 @@ impl Http {
         }
     }
 
-    /// Follows a redirect to the same host. Another response is the result.
+    /// Follows a redirect to the same host. Any other response is the result.
     fn responded(&mut self, response: Response, registry: &Registry, token: Token) -> ExchangeOutcome {
         let redirect = matches!(response.status, 301 | 302 | 303 | 307 | 308);
         let Some(location) = response.location.as_deref().filter(|_| redirect) else {

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// gRPC's status codes.
 const DEADLINE_EXCEEDED: u32 = 4;
 const UNIMPLEMENTED: u32 = 12;
-/// The maximum size of an answer, in bytes. It has one field.
+/// The maximum size of an answer, in bytes. An answer has only one field.
 const MAX_ANSWER: usize = 16 << 10;
 
 pub(super) struct HealthCheck {
@@ -22,7 +22,7 @@ pub(super) struct HealthCheck {
 }
 
 impl HealthCheck {
-    /// Begins to connect.
+    /// Starts to connect.
     ///
     /// # Errors
     /// The connection failed at once.
@@ -102,7 +102,7 @@ fn failed(e: &CallError) -> String {
     }
 }
 
-/// Go's names of gRPC's status codes.
+/// Returns Go's name of a gRPC status code.
 fn code_name(code: u32) -> &'static str {
     const NAMES: [&str; 17] = [
         "OK",

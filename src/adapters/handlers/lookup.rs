@@ -1,11 +1,11 @@
-//! Looks up the name of a host. The resolver of the C library can block for seconds, so this is for a helper thread.
+//! Looks up the name of a host. The resolver of the C library can block for seconds, so this runs on a helper thread.
 
 use std::net::{IpAddr, ToSocketAddrs};
 
-/// The first IPv4 address of a name, or else its first IPv6 address.
+/// Returns the first IPv4 address of a name, or else its first IPv6 address.
 ///
 /// # Errors
-/// The name has no address, or the lookup failed, in the words of Go.
+/// The name has no address, or the look-up failed. The text is the one that Go uses.
 pub fn look_up(name: &str) -> Result<IpAddr, String> {
     let found = (name, 0).to_socket_addrs().map_err(|e| reason(&e.to_string()))?;
     let all: Vec<IpAddr> = found.map(|address| address.ip()).collect();
@@ -14,7 +14,8 @@ pub fn look_up(name: &str) -> Result<IpAddr, String> {
 
 const NO_HOST: &str = "no such host";
 
-/// `error` is the text of the standard library, which ends with that of gai_strerror(3).
+/// Converts an error to Go's text. `error` is the text of the standard library, which ends with that of
+/// gai_strerror(3).
 fn reason(error: &str) -> String {
     let error = error.rsplit(": ").next().unwrap_or(error);
     match error {

@@ -21,8 +21,8 @@ use outcome::ExchangeOutcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The values of `User-Agent`. Servers recognise a kubelet's probes by the prefix. The number is the Kubernetes version
-/// whose behaviour the handlers have.
+/// The values of `User-Agent`. Servers recognise a kubelet's probes by the prefix. The number is the Kubernetes
+/// version whose behaviour the handlers follow.
 const PROBE_AGENT: &str = "kube-probe/1.33";
 const HOOK_AGENT: &str = "kube-lifecycle/1.33";
 
@@ -57,7 +57,7 @@ enum HandlerWork {
     },
     /// Succeeds at its deadline.
     Sleep,
-    /// Fails at its deadline, because a hook that sleeps for longer is terminated.
+    /// The sleep is longer than the timeout of the hook, so the hook fails at its deadline.
     SleepTooLong,
 }
 
@@ -65,7 +65,7 @@ enum HandlerWork {
 struct Fallback {
     /// `host:port`.
     server: String,
-    /// Why the first request failed. A second failure changes nothing.
+    /// Why the first request failed. A failure of the second request does not replace it.
     why: String,
 }
 
@@ -121,12 +121,13 @@ impl Handlers {
         self.flights.insert(op, Flight { deadline, timeout, work });
     }
 
-    /// True if the token belongs to a handler in flight.
+    /// Reports whether the token belongs to a handler in flight.
     pub fn owns(&self, token: Token) -> bool {
         self.tokens.contains_key(&token)
     }
 
-    /// The poll reported a socket. Returns true if the budget of the turn was used up: call it again without waiting.
+    /// Continues the handler of a socket that the poll has reported. Returns true if the budget of the turn was used
+    /// up: call it again without waiting.
     pub fn ready(&mut self, token: Token, registry: &Registry) -> bool {
         let Some(op) = self.tokens.get(&token).copied() else { return false };
         let Some(flight) = self.flights.get_mut(&op) else { return false };
@@ -169,7 +170,7 @@ impl Handlers {
         false
     }
 
-    /// The deadline for the next call of `expire`.
+    /// Returns when `expire` must be called next.
     pub fn next_deadline(&self) -> Option<Boot> {
         if self.done.is_empty() { self.deadlines.first().map(|(at, _)| *at) } else { Some(Boot(0)) }
     }
@@ -194,7 +195,7 @@ impl Handlers {
         }
     }
 
-    /// Ends a handler as `Unknown`. No effect if it has ended. Returns true if it was in flight.
+    /// Ends a handler as `Unknown`. Has no effect if the handler has ended. Returns true if it was in flight.
     pub fn cancel(&mut self, op: OpId) -> bool {
         let in_flight = self.flights.contains_key(&op);
         if in_flight {
@@ -203,7 +204,7 @@ impl Handlers {
         in_flight
     }
 
-    /// The socket closes with its exchange, which also ends its registration.
+    /// Ends a handler. Dropping its exchange closes the socket, which also removes the socket from the poll.
     fn end(&mut self, op: OpId, result: Result<Answer, OpError>) {
         if let Some(flight) = self.flights.remove(&op) {
             self.deadlines.remove(&(flight.deadline, op));
@@ -214,7 +215,7 @@ impl Handlers {
         self.done.push((op, result));
     }
 
-    /// The results since the last call.
+    /// Returns the results since the last call.
     pub fn take_done(&mut self) -> Vec<Done> {
         std::mem::take(&mut self.done)
     }
@@ -224,7 +225,8 @@ fn failed(message: String) -> OpError {
     OpError::Answered { code: Code::Other(2), message }
 }
 
-/// A status from 200 to 399 is a success. A redirect to another host is not followed, and is a warning.
+/// Converts an outcome to the result of a probe. A status from 200 to 299 is a success. A status from 300 to 399,
+/// such as a redirect to another host, which is not followed, is a warning.
 fn probe_result(outcome: ExchangeOutcome) -> ProbeResult {
     match outcome {
         ExchangeOutcome::Connected => ProbeResult::Passed,

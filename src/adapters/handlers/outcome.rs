@@ -1,4 +1,4 @@
-//! The outcome of an exchange, and the words of its failures.
+//! The outcome of an exchange, and the texts of its failures.
 
 use crate::net::http1_client::Response;
 use std::io;
@@ -10,13 +10,13 @@ pub(super) enum ExchangeOutcome {
     },
     Connected,
     Response(Response),
-    /// The reason in the words of Go.
+    /// The reason, in the text that Go uses.
     Failed(String),
-    /// The server of an https URL has no TLS. The reason in the words of Go.
+    /// The server of an https URL has no TLS. Contains the reason, in the text that Go uses.
     NotTls(String),
 }
 
-/// The text of an error as Go writes it: lower case, without the number.
+/// Returns the text of an error as Go writes it: lower case, without the number.
 pub(super) fn words(e: &io::Error) -> String {
     let text = e.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()

@@ -1,4 +1,4 @@
-//! Against real servers on the loopback interface.
+//! The handlers against real servers on the loopback interface.
 
 use super::*;
 use crate::api::document;
@@ -80,7 +80,7 @@ impl Lab {
         self.wait(1).remove(0).1
     }
 
-    /// Waits for so many results.
+    /// Waits for `count` results.
     fn wait(&mut self, count: usize) -> Vec<Done> {
         let mut done = self.handlers.take_done();
         let mut events = Events::with_capacity(64);
@@ -122,7 +122,8 @@ fn pod(handler: &str) -> Rc<Pod> {
     Rc::new(document.pod_with_unsupported("/m/a.yaml", Context::new("lab", "")).unwrap())
 }
 
-/// A server that answers each connection with the next of these texts, and passes the requests to `seen`.
+/// Starts a server that answers each connection with the next of these texts. Returns its address, and a receiver of
+/// the requests.
 fn server(answers: Vec<String>) -> (SocketAddr, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -145,7 +146,8 @@ fn server(answers: Vec<String>) -> (SocketAddr, std::sync::mpsc::Receiver<String
     (address, requests)
 }
 
-/// A server that answers the first bytes of the first connection in two parts, and a whole request on each further one.
+/// Like `server`, but answers the first bytes of the first connection in two parts, and a whole request on each
+/// further connection.
 fn tls_refused(answers: Vec<String>) -> (SocketAddr, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -255,7 +257,7 @@ fn a_name_is_in_the_request_and_its_address_is_connected_to() {
     let named = format!("httpGet: {{host: web.example, port: {}, path: /}}", address.port());
     assert_eq!(lab.probe(&named), ProbeResult::Passed);
     let host = format!("\r\nHost: web.example:{}\r\n", address.port());
-    assert!(requests.iter().take(2).all(|request| request.contains(&host)), "also after a redirect");
+    assert!(requests.iter().take(2).all(|request| request.contains(&host)), "even after a redirect");
     lab.found = Err("no such host".to_owned());
     let ProbeResult::Failed(why) = lab.probe(&named) else { panic!("a failure") };
     let url = format!("http://web.example:{}/", address.port());

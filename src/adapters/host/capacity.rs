@@ -13,9 +13,9 @@ const APPARMOR: &str = "/sys/module/apparmor/parameters/enabled";
 /// The memory in bytes that is assumed if it cannot be determined: that of a small machine.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
 
-/// Reads the current capacity. The file system of `root` (or of its nearest existing parent) gives the storage size,
-/// and blocks if it hangs; therefore only a start and a reload call this. A value that cannot be read gets a default
-/// and a log line.
+/// Reads the current capacity. The storage size is that of the file system of `root` (or of its nearest existing
+/// parent). The call blocks if that file system hangs, so only a start and a reload call it. A value that cannot be
+/// read is logged and replaced with a default.
 pub fn read(root: &Path) -> MachineFacts {
     let cpus = fs::read_to_string(ONLINE)
         .map_err(|e| format!("read {ONLINE}: {e}"))
@@ -48,14 +48,14 @@ fn cpus(list: &str) -> Option<u64> {
     Some(count)
 }
 
-/// The size in bytes of the file system of `root` or of its nearest existing parent.
+/// Returns the size in bytes of the file system of `root` or of its nearest existing parent.
 fn storage(root: &Path) -> Result<u64, String> {
     let there = root.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let sizes = rustix::fs::statvfs(there).map_err(|e| format!("statfs {}: {e}", there.display()))?;
     Ok(sizes.f_blocks.saturating_mul(sizes.f_frsize))
 }
 
-/// Pairs of page size in bytes and number of pages, ascending by size.
+/// Returns pairs of page size in bytes and number of pages, ascending by size.
 fn huge_pages(directory: &Path) -> Vec<(u64, u64)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut all: Vec<(u64, u64)> = entries

@@ -1,6 +1,7 @@
-//! The cache of libcni: a file for the network of each sandbox in /var/lib/cni/results, written without fsync. A power
-//! failure can leave such a file empty. With an empty file the network is never torn down: the runtime can neither stop
-//! nor remove the sandbox, and the pod does not start again. Without the file the CNI plugins use their own state.
+//! Repairs the cache of libcni: a file for the network of each sandbox in /var/lib/cni/results, written without fsync.
+//! A power failure can leave such a file empty. The network is then never torn down: the runtime can neither stop nor
+//! remove the sandbox, and the pod does not start again. If the file does not exist, the CNI plugins use their own
+//! state.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,5 @@
-//! The disk usage of the directories of pods: volumes and logs. Containers may change the directories meanwhile.
+//! Measures the disk usage of the directories of pods: volumes and logs. Containers may change the directories at the
+//! same time.
 
 use crate::api::facts::{DiskUse, MeasuredPod};
 use crate::api::layout::Layout;
@@ -11,13 +12,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A block of `st_blocks`.
+/// The size of a block of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
 
 /// The directories of a pod.
 #[derive(Clone, Debug)]
 pub struct Directories {
-    /// Name and path.
+    /// The name and the path of each volume.
     pub volumes: Vec<(String, String)>,
     /// The directory that contains the log directories of the containers.
     pub logs: String,
@@ -30,14 +31,14 @@ impl Directories {
     }
 }
 
-/// By the name of the volume or container. A directory that does not exist is missing.
+/// The usage by the name of the volume or container. A directory that does not exist has no entry.
 #[derive(Debug, Default)]
 pub struct PodDiskUse {
     pub volumes: BTreeMap<String, DiskUse>,
     pub logs: BTreeMap<String, DiskUse>,
 }
 
-/// Measures the directories of a pod. Takes as long as the file system needs: only for a helper.
+/// Measures the directories of a pod. Blocks as long as the file system does, so it must run on a helper thread.
 pub fn measure(pod: &Directories) -> PodDiskUse {
     let volume = |(name, path): &(String, String)| Some((name.clone(), tree(Path::new(path)).ok()?));
     let containers = std::fs::read_dir(&pod.logs).into_iter().flatten().flatten();
@@ -48,8 +49,8 @@ pub fn measure(pod: &Directories) -> PodDiskUse {
     }
 }
 
-/// The usage of a directory and everything below it on the same file system. A file with several links counts once. A
-/// part that disappears or cannot be read meanwhile does not count.
+/// Returns the usage of a directory and everything below it on the same file system. A file with several links is
+/// counted once. A part that disappears in the meantime, or cannot be read, is not counted.
 ///
 /// # Errors
 /// The directory itself cannot be opened.

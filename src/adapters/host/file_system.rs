@@ -1,11 +1,12 @@
-//! The size of file systems.
+//! Measures file systems.
 
 use crate::api::facts::FileSystemFact;
 use rustix::fs::statvfs;
 use std::io;
 use std::path::Path;
 
-/// The file system that contains the path. The call lasts as long as the file system hangs: only for a helper.
+/// Returns the size and the free space of the file system that contains the path. Blocks as long as the file system
+/// hangs, so it must run on a helper thread.
 ///
 /// # Errors
 /// The path does not exist, or its file system fails.

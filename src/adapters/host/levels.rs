@@ -1,11 +1,12 @@
-//! The memory and the process ids that are available on the machine (E1).
+//! Reads the amount of memory and of process ids that is available on the machine (E1).
 
 use super::machine;
 use crate::api::eviction::Level;
 use crate::api::facts::MachineFact;
 use std::fs;
 
-/// Reads /proc, which never blocks. The memory is the kernel's own estimate, `MemAvailable`.
+/// Reads /proc, which never blocks. Process ids are counted only if `pids` is set. The available memory is the
+/// kernel's own estimate, `MemAvailable`.
 ///
 /// # Errors
 /// The kernel does not provide a value.
@@ -27,7 +28,7 @@ fn memory(meminfo: &str) -> Option<Level> {
     Some(Level { capacity: bytes("MemTotal:")?, available: bytes("MemAvailable:")? })
 }
 
-/// The number of processes and threads: the second number of the fourth word.
+/// Returns the number of processes and threads: the second number of the fourth word in /proc/loadavg.
 fn threads(loadavg: &str) -> Option<u64> {
     loadavg.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }

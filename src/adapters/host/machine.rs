@@ -8,7 +8,7 @@ use std::path::Path;
 /// The maximum size of a resolv.conf in bytes.
 const MAX_RESOLV_CONF: u64 = 64 << 10;
 
-/// The machine's memory in bytes.
+/// Returns the machine's memory in bytes.
 ///
 /// # Errors
 /// /proc/meminfo cannot be read or has no valid line MemTotal.
@@ -16,7 +16,7 @@ pub fn memory_capacity() -> Result<u64, String> {
     meminfo("MemTotal:")
 }
 
-/// The machine's swap in bytes.
+/// Returns the machine's swap in bytes.
 ///
 /// # Errors
 /// /proc/meminfo cannot be read or has no valid line SwapTotal.
@@ -30,20 +30,20 @@ fn meminfo(name: &str) -> Result<u64, String> {
     meminfo_bytes(&text, name).ok_or_else(|| format!("parse {path}: no line {}", name.trim_end_matches(':')))
 }
 
-/// The value of a line of /proc/meminfo, in bytes.
+/// Returns the value of a line of /proc/meminfo, in bytes.
 pub(super) fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|l| l.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// The kernel's limit for the number of processes and threads.
+/// Returns the kernel's limit for the number of processes and threads.
 pub fn most_processes() -> Option<u64> {
     let read = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"].into_iter().filter_map(read).min()
 }
 
-/// The kernel's id of this boot; empty if it cannot be read.
+/// Returns the kernel's id of this boot; empty if it cannot be read.
 pub fn boot_id() -> String {
     let path = "/proc/sys/kernel/random/boot_id";
     let read = fs::read_to_string(path).map_err(|e| {
@@ -52,7 +52,7 @@ pub fn boot_id() -> String {
     read.unwrap_or_default().trim().to_owned()
 }
 
-/// The huge page sizes of the kernel in bytes, ascending. Empty without huge pages.
+/// Returns the huge page sizes of the kernel in bytes, ascending; empty if the kernel has no huge pages.
 pub fn huge_page_sizes() -> Vec<u64> {
     let names = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
     let mut sizes: Vec<u64> = names.filter_map(|e| huge_page_size(e.file_name().to_str()?)).collect();
@@ -60,8 +60,8 @@ pub fn huge_page_sizes() -> Vec<u64> {
     sizes
 }
 
-/// The directories with the counts of throttling of each processor, in order. They show what other programs of the
-/// machine do.
+/// Returns the directories with the throttling counters of each processor, in order. The counters reveal what other
+/// programs on the machine do.
 pub fn throttle_paths() -> Vec<String> {
     throttle_paths_in(Path::new("/sys/devices/system/cpu"))
 }
@@ -75,12 +75,12 @@ fn throttle_paths_in(directory: &Path) -> Vec<String> {
     paths.filter(|path| path.exists()).map(|path| path.to_string_lossy().into_owned()).collect()
 }
 
-/// True if SELinux is on, even if it is permissive.
+/// Reports whether SELinux is on, even if it is permissive.
 pub fn has_selinux() -> bool {
     Path::new("/sys/fs/selinux/enforce").exists()
 }
 
-/// The page size in bytes from a directory name such as `hugepages-2048kB`.
+/// Returns the page size in bytes from a directory name such as `hugepages-2048kB`.
 pub(super) fn huge_page_size(name: &str) -> Option<u64> {
     name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -4,21 +4,21 @@ use crate::api::cluster::machine::MachineIdentity;
 use std::fs;
 use std::path::Path;
 
-/// Where a kubelet reads the id of the installation: the first file that exists.
+/// The files from which a kubelet reads the id of the installation. The first one that exists is used.
 const MACHINE_IDS: [&str; 2] = ["etc/machine-id", "var/lib/dbus/machine-id"];
-/// Where a kubelet reads the UUID of the machine: SMBIOS, the device tree, and on a board without both the id of the
-/// installation.
+/// The files from which a kubelet reads the UUID of the machine: those of SMBIOS and of the device tree and, on a
+/// board with neither, the id of the installation.
 const SYSTEM_UUIDS: [&str; 4] =
     ["sys/class/dmi/id/product_uuid", "proc/device-tree/system-id", "proc/device-tree/vm,uuid", "etc/machine-id"];
 
-/// The text of a file. Those of a device tree end with a NUL. An empty one counts as missing: a firmware may have no
-/// value.
+/// Returns the text of a file. The files of a device tree end with a NUL. An empty file is treated as missing, because
+/// firmware may have no value.
 fn line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim_end_matches('\0').trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// A value that cannot be read is empty.
+/// Reads the identity. A value that cannot be read is empty.
 pub fn read() -> MachineIdentity {
     below(Path::new("/"))
 }

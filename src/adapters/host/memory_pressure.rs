@@ -1,4 +1,5 @@
-//! The kernel's reports that programs wait for memory: a trigger of /proc/pressure/memory (pressure stall information).
+//! Receives the kernel's reports that programs wait for memory, with a trigger of /proc/pressure/memory (pressure
+//! stall information).
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -8,8 +9,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 const PATH: &str = "/proc/pressure/memory";
-/// Report when some program waited for memory for 200 ms within 2 s. A period of 2 s needs no capability since Linux
-/// 6.5.
+/// The kernel reports when some program waited for memory for 200 ms within 2 s. A period of 2 s needs no capability
+/// since Linux 6.5.
 const TRIGGER: &[u8] = b"some 200000 2000000\0";
 
 /// An armed trigger. The kernel reports at most once in its period.
@@ -20,6 +21,8 @@ pub struct MemoryPressure {
 }
 
 impl MemoryPressure {
+    /// Arms a trigger.
+    ///
     /// # Errors
     /// The kernel has no pressure stall information, or the process may not set a trigger.
     pub fn watch(registry: &Registry, token: Token) -> io::Result<MemoryPressure> {
@@ -34,7 +37,7 @@ impl MemoryPressure {
     }
 
     pub fn close(self, registry: &Registry) {
-        // A failure does not matter: the close also removes the registration.
+        // A failure does not matter, because closing the file also removes the registration.
         let _ = registry.deregister(&mut SourceFd(&self.file.as_raw_fd()));
     }
 }

@@ -1,5 +1,5 @@
-//! The machine: its capacity, cgroups, name and resolvers, and checks whether pods can run on it (`checks`). Each call
-//! reads /proc, /sys and /etc again.
+//! Reads facts about the machine: its capacity, cgroups, name and resolvers. Checks whether pods can run on it
+//! (`checks`). Each call reads /proc, /sys and /etc again.
 
 pub mod capacity;
 pub mod checks;

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 const MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
-/// The mode of the root directory, if it has to be created: that of `adapters::records`.
+/// The mode of the root directory, if it must be created. It is the same as in `adapters::records`.
 const ROOT_MODE: u32 = 0o750;
-/// The largest file that is read, in bytes.
+/// The maximum size of a file, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Returns true if the kubeconfig is that of `wherry join`, so that Wherry may replace the certificate that it names.
+/// Reports whether the kubeconfig is that of `wherry join`, so that Wherry may replace the certificate that it names.
 pub fn is_managed(kubeconfig: &Path, root: &Path) -> bool {
     kubeconfig == files::kubeconfig(root)
 }
@@ -27,14 +27,14 @@ pub struct IdentityDirectory {
     path: PathBuf,
 }
 
-/// Released when it is dropped, and by the kernel when the process ends.
+/// The lock of the directory. It is released when it is dropped, and by the kernel when the process ends.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
 impl IdentityDirectory {
-    /// The directory may be missing.
+    /// Refers to the directory without accessing it. The directory may be missing.
     pub fn new(root: &Path) -> IdentityDirectory {
         IdentityDirectory { path: files::directory(root) }
     }
@@ -52,13 +52,13 @@ impl IdentityDirectory {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Lock { _file: file }),
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                Err(format!("{} is locked: another wherry join or leave runs; wait for its end", path.display()))
+                Err(format!("{} is locked: another wherry join or leave is running; wait for it", path.display()))
             }
             Err(e) => Err(failed("lock", &path, &io::Error::from(e))),
         }
     }
 
-    /// `wherry join` creates the directory; a node with another kubeconfig needs it for its serving certificate only.
+    /// Creates the directory, for `wherry join` or for the serving certificate of a node with another kubeconfig.
     pub(super) fn create(&self) -> Result<(), String> {
         let failure = |e| failed("create directory", &self.path, &e);
         if let Some(root) = self.path.parent() {
@@ -80,7 +80,7 @@ impl IdentityDirectory {
         Ok(())
     }
 
-    /// The content of a file; None if it does not exist.
+    /// Returns the content of a file; None if it does not exist.
     pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
         let path = self.path.join(name);
         match foreign::read(&path, Links::Follow, MAX_BYTES) {
@@ -131,7 +131,7 @@ impl IdentityDirectory {
         [SERVING_CERTIFICATE, SERVING_NEXT_KEY].iter().try_for_each(|name| self.remove(name))
     }
 
-    /// Removes the identity, the kubeconfig first, so that no half of it can be used.
+    /// Removes the identity. The kubeconfig is removed first, so that a partly removed identity cannot be used.
     ///
     /// # Errors
     /// The file system reports an error. The rest can be removed later.
@@ -144,7 +144,7 @@ impl IdentityDirectory {
             self.remove(&format!("{name}.new"))?;
         }
         match fs::remove_dir(&self.path) {
-            // Files of others stay.
+            // Files that are not part of the identity stay.
             Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
             Err(e) => Err(failed("remove", &self.path, &e)),
             Ok(()) => Ok(()),
@@ -156,7 +156,7 @@ impl IdentityDirectory {
     }
 }
 
-/// An error of the file system. Only root has access to the state of a packaged Wherry.
+/// Formats an error of the file system. Only root has access to the state of a packaged Wherry, hence the remedy.
 fn failed(what: &str, path: &Path, e: &io::Error) -> String {
     let remedy = match e.kind() {
         ErrorKind::PermissionDenied => "; run this command as root (sudo)",

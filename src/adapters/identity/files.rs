@@ -11,7 +11,7 @@ pub(super) const SERVING_NEXT_KEY: &str = "serving-next.key";
 pub(super) const SETTINGS: &str = "kubelet.yaml";
 pub(super) const LOCK: &str = "lock";
 
-/// The name of the file with a certificate and its key.
+/// Returns the name of the file with a certificate and its key.
 pub(super) fn certificate_file(signer: Signer) -> &'static str {
     match signer {
         Signer::Client => CERTIFICATE,
@@ -19,7 +19,7 @@ pub(super) fn certificate_file(signer: Signer) -> &'static str {
     }
 }
 
-/// The name of the file with the key of the next certificate.
+/// Returns the name of the file with the key of the next certificate.
 pub(super) fn next_key_file(signer: Signer) -> &'static str {
     match signer {
         Signer::Client => NEXT_KEY,
@@ -27,17 +27,17 @@ pub(super) fn next_key_file(signer: Signer) -> &'static str {
     }
 }
 
-/// The directory below a root directory.
+/// Returns the directory below a root directory.
 pub fn directory(root: &Path) -> PathBuf {
     root.join("cluster")
 }
 
-/// The kubeconfig below a root directory.
+/// Returns the kubeconfig below a root directory.
 pub fn kubeconfig(root: &Path) -> PathBuf {
     directory(root).join(KUBECONFIG)
 }
 
-/// The settings of the cluster below a root directory.
+/// Returns the settings of the cluster below a root directory.
 pub fn settings(root: &Path) -> PathBuf {
     directory(root).join(SETTINGS)
 }

@@ -11,12 +11,12 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _, SanType};
 
 impl IdentityDirectory {
-    /// The request for a certificate of the node with the next key. The key is made if there is none, and is on the
-    /// disk when the function returns.
+    /// Returns the request for a certificate of the node with the next key. The key is generated if there is none,
+    /// and is on the disk when the function returns.
     ///
     /// # Errors
     /// The file system reports an error, there are no random numbers, or a name cannot be in a certificate. The error
-    /// contains nothing of the key.
+    /// contains no part of the key.
     pub fn request(&self, node: &str, purpose: &Purpose) -> Result<SigningRequest, String> {
         self.create()?;
         let signer = purpose.signer();
@@ -29,7 +29,7 @@ impl IdentityDirectory {
             .and_then(|pem| store::read_key(&pem));
         let key = match kept {
             Some(key) => key,
-            // A damaged file is of no use.
+            // There is no usable key: the file is missing or damaged, or its key is already in use.
             None => {
                 let key = KeyPair::generate().map_err(|e| format!("failed to generate a key: {e}"))?;
                 self.write(next_key_file(signer), key.serialize_pem().as_bytes())?;
@@ -40,7 +40,7 @@ impl IdentityDirectory {
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, ORGANIZATION);
         params.distinguished_name.push(DnType::CommonName, common_name(node));
-        // A signature of ECDSA is random, so the name depends on the key and the content.
+        // An ECDSA signature is random, so the name depends only on the key and the content.
         let mut of = key.subject_public_key_info();
         of.extend_from_slice(node.as_bytes());
         if let Purpose::Serving(names) = purpose {
@@ -58,7 +58,7 @@ impl IdentityDirectory {
         Ok(SigningRequest { name: request_name(&sha256(&of)), request: STANDARD.encode(request) })
     }
 
-    /// The next key is no longer used: its request was refused. The next request has another key.
+    /// Removes the next key, because its request was refused. The next request has another key.
     ///
     /// # Errors
     /// The file system reports an error.

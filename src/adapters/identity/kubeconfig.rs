@@ -17,7 +17,7 @@ pub struct NodeKubeconfig<'a> {
 }
 
 impl NodeKubeconfig<'_> {
-    /// With the certificate of the node, which is in another file.
+    /// Writes the kubeconfig. It refers to the certificate of the node, which is in another file.
     ///
     /// # Errors
     /// The file system reports an error.
@@ -28,18 +28,18 @@ impl NodeKubeconfig<'_> {
         directory.write(KUBECONFIG, text.as_bytes())
     }
 
-    /// With a bearer token, or without credentials. For the join itself: it is not stored.
+    /// Returns a kubeconfig with a bearer token, or without credentials. It is for the join itself and is not stored.
     pub fn with_token(&self, token: Option<&str>) -> String {
         self.text(&token.map_or(json!({}), |token| json!({ "token": token })))
     }
 
-    /// With a client certificate and its key, in PEM. It is not stored.
+    /// Returns a kubeconfig with a client certificate and its key, in PEM. It is not stored.
     pub fn with_certificate(&self, chain: &[u8], key: &[u8]) -> String {
         let [chain, key] = [chain, key].map(|pem| STANDARD.encode(pem));
         self.text(&json!({ "client-certificate-data": chain, "client-key-data": key }))
     }
 
-    /// JSON, which is YAML.
+    /// Returns the text in JSON, which is also YAML.
     fn text(&self, user: &Value) -> String {
         let mut cluster =
             json!({ "server": self.server, "certificate-authority-data": STANDARD.encode(self.authorities) });

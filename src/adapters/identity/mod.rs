@@ -8,12 +8,12 @@
 //! | `next.key` | a key whose client certificate was requested and has not arrived |
 //! | `serving.pem` | the certificate of the node's server (`serverTLSBootstrap`) and its key |
 //! | `serving-next.key` | a key whose serving certificate was requested and has not arrived |
-//! | `kubelet.yaml` | the settings of the cluster's KubeletConfiguration that count here |
-//! | `lock` | excludes two concurrent joins |
+//! | `kubelet.yaml` | the settings of the cluster's KubeletConfiguration that Wherry applies |
+//! | `lock` | prevents two concurrent joins |
 //!
 //! All files have mode 0600 and are replaced atomically. A key is on the disk before its certificate is requested, so
-//! that a kill loses neither: the next attempt finds the key, and by it the request. Everything here waits for the
-//! disk: the agent runs it on a helper thread.
+//! that neither is lost if the process is killed: the next attempt finds the key, and through the key the request.
+//! Everything here waits for the disk, so the agent runs it on a helper thread.
 
 mod directory;
 mod files;

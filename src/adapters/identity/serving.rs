@@ -24,7 +24,7 @@ pub enum FoundServing {
     Nothing(String),
 }
 
-/// A serving certificate for the engine.
+/// Converts a serving certificate for the engine.
 pub fn serving_in_use(certificate: x509::Certificate) -> InUse {
     let validity = store::validity(&certificate);
     let x509::Certificate { dns_names, addresses, .. } = certificate;
@@ -36,7 +36,8 @@ pub fn serving_in_use(certificate: x509::Certificate) -> InUse {
 /// Reads the serving certificate of the node with its key.
 ///
 /// # Errors
-/// The file system reports an error. (A file that is missing or damaged, or is of another node, is `Nothing`.)
+/// The file system reports an error. (A file that is missing or damaged, or that belongs to another node, is
+/// `Nothing`.)
 pub fn serving(directory: &IdentityDirectory, node: &str) -> Result<FoundServing, String> {
     let path = directory.path(SERVING_CERTIFICATE);
     let Some(pem) = directory.read(SERVING_CERTIFICATE)? else {

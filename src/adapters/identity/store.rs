@@ -1,4 +1,4 @@
-//! Stores a certificate after a check that it is the one that was requested.
+//! Stores a certificate after checking that it is the one that was requested.
 
 use super::directory::IdentityDirectory;
 use super::files::{certificate_file, next_key_file};
@@ -17,8 +17,8 @@ pub fn validity(certificate: &x509::Certificate) -> Validity {
     Validity { not_before: certificate.not_before.into(), not_after: certificate.not_after.into() }
 }
 
-/// Stores the certificate for the next key, with the key in the same file, and forgets the next key. Returns the
-/// certificate.
+/// Stores the certificate for the next key, with the key in the same file, and removes the file of the next key.
+/// Returns the certificate.
 ///
 /// # Errors
 /// It is not a certificate of this node for that key, or the file system reports an error. The certificate in use
@@ -29,7 +29,7 @@ pub fn store(
     signer: Signer,
     chain: &str,
 ) -> Result<x509::Certificate, String> {
-    let key = directory.read(next_key_file(signer))?.ok_or("the key of the certificate does not exist any more")?;
+    let key = directory.read(next_key_file(signer))?.ok_or("the key of the certificate no longer exists")?;
     let stored = put(directory, node, signer, chain.as_bytes(), &key)?;
     directory.remove(next_key_file(signer))?;
     Ok(stored)
@@ -38,7 +38,7 @@ pub fn store(
 /// Stores a client certificate and a key that were given. Returns the certificate.
 ///
 /// # Errors
-/// As `store`.
+/// As for `store`.
 pub fn import(
     directory: &IdentityDirectory,
     node: &str,
@@ -65,6 +65,8 @@ fn put(
     Ok(certificate)
 }
 
+/// Checks that a certificate is for this node and for this key. Returns its parts.
+///
 /// # Errors
 /// It is not a certificate of this node for this key.
 pub(super) fn check(node: &str, chain: &[u8], key: &[u8]) -> Result<x509::Certificate, String> {
@@ -86,7 +88,7 @@ pub(super) fn check(node: &str, chain: &[u8], key: &[u8]) -> Result<x509::Certif
     Ok(certificate)
 }
 
-/// Only the certificates of a PEM text: the file of a kubelet contains the key, too.
+/// Returns only the certificates of a PEM text, because the file of a kubelet contains the key, too.
 fn certificates(chain: &[u8]) -> Vec<u8> {
     let mut text = String::new();
     for der in CertificateDer::pem_slice_iter(chain).flatten() {
@@ -101,7 +103,7 @@ fn certificates(chain: &[u8]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// A key in PEM. Nothing of it is in an error.
+/// Reads a key in PEM. Returns None instead of an error, which could contain a part of the key.
 pub(super) fn read_key(pem: &[u8]) -> Option<KeyPair> {
     KeyPair::from_pem(std::str::from_utf8(pem).ok()?).ok()
 }

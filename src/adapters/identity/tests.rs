@@ -55,13 +55,13 @@ fn only_the_certificate_of_the_node_and_its_key_is_stored() {
         assert!(error.contains(why), "{error}");
         assert!(!path.exists());
     }
-    // The file of a kubelet: both in one.
+    // The file of a kubelet, which contains both the certificate and the key.
     import(&format!("{}{}", own.key, own.certificate), &own.key).unwrap();
     assert_eq!(mode(&path), 0o600);
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(text.replace('\r', ""), format!("{}{}", own.certificate, own.key).replace('\r', ""));
     let error = store(&directory, "n1", Signer::Client, &own.certificate).unwrap_err();
-    assert!(error.contains("does not exist any more"), "{error}");
+    assert!(error.contains("no longer exists"), "{error}");
     directory.request("n1", &Purpose::Client).unwrap();
     assert!(store(&directory, "n1", Signer::Client, &own.certificate).unwrap_err().contains("another key"));
     directory.remove_all().unwrap();
@@ -87,7 +87,7 @@ fn a_serving_certificate_has_files_of_its_own_and_the_names_of_its_request() {
     let request = directory.request("n1", &wanted).unwrap();
     let path = |name: &str| super::directory(root.path()).join(name);
     assert_eq!((mode(&path("")), mode(&path(SERVING_NEXT_KEY))), (0o700, 0o600));
-    // The name follows from the key and the names.
+    // The name is derived from the key and the names.
     assert_eq!(directory.request("n1", &wanted).unwrap().name, request.name);
     assert_ne!(directory.request("n1", &Purpose::Serving(names(&["10.0.0.8"]))).unwrap().name, request.name);
     let client = directory.request("n1", &Purpose::Client).unwrap();
@@ -127,7 +127,7 @@ fn a_serving_certificate_has_files_of_its_own_and_the_names_of_its_request() {
 fn a_second_join_is_refused() {
     let (_root, directory) = setup();
     let held = directory.lock().unwrap();
-    assert!(directory.lock().unwrap_err().contains("another wherry join or leave runs"));
+    assert!(directory.lock().unwrap_err().contains("another wherry join or leave is running"));
     drop(held);
     assert!(directory.lock().is_ok());
 }

@@ -1,4 +1,4 @@
-//! Finds the files that form the log of a container's instance, and their order.
+//! Finds the files that form the log of one instance of a container, and puts them in order.
 
 use crate::api::ordered::OrderSlice;
 use std::fs::Metadata;
@@ -16,7 +16,7 @@ impl Identity {
     }
 }
 
-/// The instances (restart counts) that have a log, in ascending order.
+/// Returns the instances (restart counts) that have a log, in ascending order.
 pub fn instances(directory: &Path) -> Vec<u32> {
     let number = |name: String| name.strip_suffix(".log")?.parse().ok();
     let mut found: Vec<u32> = names(directory).into_iter().filter_map(number).collect();
@@ -24,15 +24,14 @@ pub fn instances(directory: &Path) -> Vec<u32> {
     found
 }
 
-/// The files of one instance, the oldest first.
+/// Returns the files of one instance, the oldest first.
 pub fn of_instance(directory: &Path, instance: u32) -> Vec<PathBuf> {
     let current = format!("{instance}.log");
     let rotated = format!("{current}.");
     let all = names(directory);
     let mut old: Vec<&String> = all
         .iter()
-        // During a compression both the plain and the compressed file exist for a moment, and a partial one ends in
-        // .tmp.
+        // During compression, both the plain and the compressed file exist for a moment. A partial file ends in .tmp.
         .filter(|n| n.starts_with(&rotated) && !n.ends_with(".tmp"))
         .filter(|n| n.strip_suffix(".gz").is_none_or(|plain| !all.iter().any(|other| other == plain)))
         .collect();
@@ -61,7 +60,7 @@ pub struct PodLogs {
     changed: (i64, i64),
 }
 
-/// All pods' directories below `logs` (`<namespace>_<name>_<uid>`), the newest first.
+/// Returns the directories of all pods below `logs` (`<namespace>_<name>_<uid>`), the newest first.
 ///
 /// # Errors
 /// `logs` cannot be read.
@@ -79,7 +78,7 @@ pub fn pods(logs: &Path) -> io::Result<Vec<PodLogs>> {
     Ok(found)
 }
 
-/// The names of the containers that have logs, sorted.
+/// Returns the names of the containers that have logs, sorted.
 pub fn containers(pod: &Path) -> Vec<String> {
     let mut found: Vec<String> = names(pod).into_iter().filter(|n| pod.join(n).is_dir()).collect();
     found.order();

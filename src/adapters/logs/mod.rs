@@ -1,4 +1,4 @@
-//! Container logs on disk. The commands read them across rotation and restarts, from the end, and while they grow; the
+//! Container logs on disk. Commands read them across rotations and restarts, from the end, and while they grow. The
 //! agent rotates them.
 //!
 //! The runtime writes `<container>/<restarts>.log`. A rotation renames the file to `<restarts>.log.<time>`, and the
@@ -9,7 +9,7 @@
 //! - `print`: converts lines of a file to lines of output;
 //! - `reader`: combines these for one container;
 //! - `watch`: waits for changes;
-//! - `writes`: reports that a log is written, for the agent;
+//! - `writes`: tells the agent that a log is written to;
 //! - `rotate`: renames a log, compresses and removes older files.
 
 pub mod files;

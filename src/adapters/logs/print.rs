@@ -1,4 +1,5 @@
-//! Converts lines of a log file to lines of output: joins lines that the runtime split, omits old ones, prepends times.
+//! Converts lines of a log file to lines of output: joins lines that the runtime split, omits old lines, prepends
+//! times.
 
 use crate::api::log_line::{self, LogLine, Stream};
 use jiff::Timestamp;
@@ -20,7 +21,7 @@ pub enum Stop {
 /// The output of one command, shared by all its logs.
 pub struct Printer<'a> {
     pub out: &'a mut dyn Write,
-    /// Omit older lines.
+    /// Omit lines that are older than this.
     pub since: Option<Timestamp>,
     /// Prepend the time to each line.
     pub timestamps: bool,
@@ -57,7 +58,8 @@ pub struct Joiner {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// Set while a line is incomplete: whether to print it. Its time is already printed, or at the start of `text`.
+    /// Set while a line is incomplete: whether to print it. Its time has already been printed, or is at the start of
+    /// `text`.
     state: Option<bool>,
     text: Vec<u8>,
 }

@@ -36,7 +36,7 @@ pub struct LogReader {
     instance: u32,
     /// The files that are still to be read, the oldest first. The last one may grow.
     parts: VecDeque<LogFile>,
-    /// The line of the first part that is still without a newline.
+    /// The start of a line of the first part, whose newline has not been read yet.
     pending: Vec<u8>,
     joiner: Joiner,
     budget: Budget,
@@ -46,14 +46,14 @@ pub struct LogReader {
 #[derive(Clone, Copy, Debug)]
 enum Budget {
     Unlimited,
-    /// In bytes, and the part of it that the present call has used.
+    /// The budget in bytes, and the part of it that the current call has used.
     Bytes(usize, usize),
 }
 
 /// The result of `LogReader::follow` and `LogReader::print`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadProgress {
-    /// The end of the log, for now.
+    /// The end of the log is reached for now.
     End,
     /// The budget of a call is used up (`LogReader::limit`).
     Paused,
@@ -103,7 +103,7 @@ impl LogReader {
         Ok(LogReader { directory: directory.to_owned(), instance, parts, pending, joiner, budget: Budget::Unlimited })
     }
 
-    /// Lets each further call read about this number of bytes, for a caller that must not be occupied for long.
+    /// Limits each further call to about this number of bytes, for a caller that must not be blocked for long.
     pub fn limit(&mut self, bytes: usize) {
         self.budget = Budget::Bytes(bytes, 0);
     }
@@ -114,7 +114,7 @@ impl LogReader {
         }
     }
 
-    /// Counts bytes. Returns true if the call has read enough.
+    /// Counts bytes. Reports whether the call has used up its budget.
     fn is_used_up(&mut self, bytes: usize) -> bool {
         match &mut self.budget {
             Budget::Unlimited => false,
@@ -125,8 +125,8 @@ impl LogReader {
         }
     }
 
-    /// Prints the log to its end at the time of `open`, so that the last N lines are N lines although the container
-    /// writes more. After a `follow`: to its present end.
+    /// Prints the log up to the end that it had at the time of `open`. The last N lines are therefore N lines even if
+    /// the container writes more. After a `follow`, prints up to the current end.
     ///
     /// # Errors
     /// `Stop`: the output failed, a log cannot be read, or the requested number of bytes has been printed.
@@ -166,7 +166,7 @@ impl LogReader {
             }
             let part = match LogFile::open(&next) {
                 Ok((part, _)) => part,
-                // The new file is gone again. A later file causes another change.
+                // The new file is already gone. A later file causes another change.
                 Err(_) => return Ok(ReadProgress::End),
             };
             self.leave_first(printer)?;
@@ -235,7 +235,7 @@ impl LogReader {
         if rest.is_empty() { Ok(()) } else { self.joiner.line(&rest, printer) }
     }
 
-    /// The file after the current one, and its instance; None until the runtime writes to it.
+    /// Returns the file after the current one, and its instance; None until the runtime writes to that file.
     fn successor(&self) -> Option<(PathBuf, u32)> {
         let mine = self.parts.front().map(|p| p.identity);
         let known = |path: &Path| std::fs::symlink_metadata(path).ok().map(|m| (Identity::of(&m), m.len()));
@@ -250,8 +250,8 @@ impl LogReader {
         rest.extend(later.flat_map(|i| files::of_instance(&self.directory, i).into_iter().map(move |p| (p, i))));
         let only = rest.len() == 1;
         let (path, instance) = rest.into_iter().next()?;
-        // After a rename the runtime writes to the old file until it opens the new one. The old file is complete if the
-        // instance is over or a further file exists.
+        // After a rename, the runtime writes to the old file until it opens the new one. The old file is complete if
+        // the instance has ended or a further file exists.
         let written = instance != self.instance || !only || known(&path).is_some_and(|(_, length)| length > 0);
         written.then_some((path, instance))
     }
@@ -273,7 +273,7 @@ impl LogFile {
         Ok((LogFile { path: path.to_owned(), identity, content, skip: 0 }, changed))
     }
 
-    /// The file may grow from now on, and the new lines are printed too.
+    /// Makes further calls print the lines that are appended to the file from now on.
     fn follow(&mut self) {
         if let LogContent::Plain { left, .. } = &mut self.content {
             *left = u64::MAX;
@@ -303,7 +303,7 @@ impl LogFile {
     }
 }
 
-/// `length`: the size of a file that is not compressed, in bytes.
+/// Returns the content of an open log file. `length`: the size of a file that is not compressed, in bytes.
 fn content(path: &Path, file: File, length: u64) -> LogContent {
     let reader = BufReader::new(file);
     if files::is_compressed(path) {
@@ -351,7 +351,7 @@ mod tests {
             std::fs::rename(self.path(from), self.path(to)).unwrap();
         }
 
-        /// The numbers of the lines printed.
+        /// Prints the log, and returns the numbers of the printed lines.
         fn print(&self, instance: u32, tail: Option<u64>, since: Option<&str>) -> Vec<u32> {
             let since = since.map(|s| s.parse().unwrap());
             let mut out = Vec::new();
@@ -541,7 +541,7 @@ mod tests {
             make(&log.path("0.log"));
             let Err(why) = LogReader::open(log.dir.path(), 0, None, None) else { panic!("it is opened") };
             assert!(why.contains("0.log: ") && why.ends_with(", not a regular file"), "{why}");
-            // While it is followed.
+            // The file is replaced while the log is followed.
             let log = Log::new();
             log.append("0.log", &lines(0, 1));
             let mut reader = LogReader::open(log.dir.path(), 0, None, None).unwrap();

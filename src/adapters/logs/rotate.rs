@@ -1,11 +1,11 @@
-//! Rotates the log of one running container: the work on its files. The runtime must reopen the log afterwards.
+//! Rotates the files of the log of one running container. The runtime must reopen the log afterwards.
 //!
-//! The names are a kubelet's: `0.log` is renamed to `0.log.YYYYMMDD-HHMMSS`, and older rotated files get the ending
-//! `.gz`. The time is UTC. A process that is killed at any point loses no line: a file is removed only after its
-//! compressed copy is on the disk under its final name. The next rotation removes a partial copy (`.tmp`), and the file
-//! of a copy that is complete.
+//! File names are those of a kubelet: `0.log` is renamed to `0.log.YYYYMMDD-HHMMSS`, and older rotated files get the
+//! suffix `.gz`. The time is UTC. No line is lost if the process is killed at any point, because a file is removed
+//! only after its compressed copy is on the disk under its final name. The next rotation removes a partial copy
+//! (`.tmp`), and a file that already has a complete copy.
 //!
-//! Each call can block and is for a helper thread. An error names the path and the kernel's error.
+//! Each call can block and must run on a helper thread. An error contains the path and the kernel's error.
 
 use super::files;
 use crate::api::ordered::OrderSlice;
@@ -25,8 +25,8 @@ use std::path::{Path, PathBuf};
 /// The format of the time in the name of a rotated file (`timestampFormat` of a kubelet).
 const TIME: &str = "%Y%m%d-%H%M%S";
 
-/// The size of a log in bytes. None if there is no file: the runtime must reopen the log, because a rotation was
-/// interrupted after the rename.
+/// Returns the size of a log in bytes; None if the file does not exist. The runtime must then reopen the log, because
+/// a rotation was interrupted after the rename.
 ///
 /// # Errors
 /// The file cannot be examined.
@@ -42,10 +42,10 @@ pub fn size(log: &Path) -> Result<Option<u64>, String> {
 /// runtime has reopened the log. Returns the new path, for `undo`.
 ///
 /// # Errors
-/// The log keeps its name, and no line is lost.
+/// A file cannot be compressed, removed or renamed. The log keeps its name, and no line is lost.
 pub fn rotate(log: &Path, max_files: usize, now: Timestamp) -> Result<PathBuf, String> {
     let mut old = tidy(log)?;
-    // The current file and the one that is renamed below count too.
+    // The current file and the one that is renamed below count towards the maximum, too.
     let surplus = old.len().saturating_sub(max_files.saturating_sub(2));
     for path in old.drain(..surplus) {
         remove(&path)?;
@@ -59,11 +59,11 @@ pub fn rotate(log: &Path, max_files: usize, now: Timestamp) -> Result<PathBuf, S
     Ok(rotated)
 }
 
-/// Gives the log its name back after the runtime failed to reopen it. Does nothing if there is a log again: the runtime
-/// has reopened it after all.
+/// Gives the log its name back after the runtime failed to reopen it. Does nothing if the log exists again, because
+/// the runtime has then reopened it after all.
 ///
 /// # Errors
-/// The file keeps the name of a rotated one.
+/// The file cannot be renamed, and keeps the name of a rotated file.
 pub fn undo(log: &Path, rotated: &Path) -> Result<(), String> {
     if size(log)?.is_some() {
         return Ok(());
@@ -71,7 +71,7 @@ pub fn undo(log: &Path, rotated: &Path) -> Result<(), String> {
     rename(rotated, log)
 }
 
-/// Removes the remains of interrupted rotations. Returns the rotated files, the oldest first.
+/// Removes the leftovers of interrupted rotations. Returns the rotated files, the oldest first.
 fn tidy(log: &Path) -> Result<Vec<PathBuf>, String> {
     let directory = log.parent().unwrap_or(Path::new("."));
     let name = log.file_name().unwrap_or_default().to_string_lossy();
@@ -79,7 +79,7 @@ fn tidy(log: &Path) -> Result<Vec<PathBuf>, String> {
     let mut all = Vec::new();
     for entry in fs::read_dir(directory).map_err(|e| wrong(&e))? {
         let entry = entry.map_err(|e| wrong(&e))?.file_name();
-        // Other files are not the runtime's, and stay.
+        // Other files do not belong to this log, and stay.
         let Some(rest) = entry.to_str().and_then(|n| n.strip_prefix(&*name)?.strip_prefix('.')) else { continue };
         all.push(rest.to_owned());
     }
@@ -97,21 +97,21 @@ fn tidy(log: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(kept)
 }
 
-/// The time in the name of a rotated file.
+/// Returns the time in the name of a rotated file.
 fn time_of(log: &Path, rotated: &Path) -> Option<DateTime> {
     let name = rotated.file_name()?.to_str()?.strip_prefix(log.file_name()?.to_str()?)?.strip_prefix('.')?;
     DateTime::strptime(TIME, name.strip_suffix(".gz").unwrap_or(name)).ok()
 }
 
-/// The time for the next file. The order of the names must be the order of the files even when the clock was set back,
-/// which is usual on a machine without a battery.
+/// Returns the time for the name of the next file. The names must sort in the order of the files even if the clock was
+/// set back, which is common on machines without a battery.
 fn after(newest: Option<DateTime>, now: Timestamp) -> DateTime {
     let now = now.to_zoned(TimeZone::UTC).datetime();
     let next = newest.and_then(|newest| newest.checked_add(1.second()).ok());
     next.map_or(now, |next| next.max(now))
 }
 
-/// Replaces a file by its compressed copy, with the same mode and owner.
+/// Replaces a file with its compressed copy, which has the same mode and owner.
 fn compress(path: &Path) -> Result<(), String> {
     let (copy, aside) = (ended(path, ".gz"), ended(path, ".tmp"));
     let written =
@@ -137,11 +137,11 @@ fn write_copy(path: &Path, aside: &Path) -> Result<(), String> {
     copy().map_err(|e| format!("failed to compress {} to {}: {e}", path.display(), aside.display()))
 }
 
-/// Renames a file, unless there is one with the new name.
+/// Renames a file. Fails if the new name exists.
 fn rename(from: &Path, to: &Path) -> Result<(), String> {
     let wrong = |e: io::Error| format!("failed to rename {} to {}: {e}", from.display(), to.display());
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Not every file system has the flag.
+        // Not every file system supports the flag.
         Err(Errno::INVAL | Errno::NOSYS) if size(to)?.is_none() => fs::rename(from, to).map_err(wrong),
         result => result.map_err(|e| wrong(e.into())),
     }

@@ -60,7 +60,7 @@ pub fn start_of_last(file: &mut (impl Read + Seek), end: u64, lines: u64) -> io:
     Ok((0, count))
 }
 
-/// Whether this line of the file is the last part of a container's line. The last line of the file always is.
+/// Reports whether this line of the file is the last part of a container's line. The last line of the file always is.
 fn ends_a_line(start: &[u8], last: bool) -> bool {
     last || log_line::parse(start).is_none_or(|l| !l.partial)
 }
@@ -77,7 +77,8 @@ pub fn count(reader: &mut impl BufRead) -> io::Result<u64> {
     Ok(count + u64::from(open))
 }
 
-/// Appends to `line` up to a newline (included), the end, or a length that no runtime writes. False at the end.
+/// Appends to `line` up to and including a newline, or up to the end of the input or a length that no runtime writes.
+/// Returns false at the end of the input.
 pub fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     const LONGEST: u64 = 1 << 20;
     let room = LONGEST.saturating_sub(line.len() as u64).max(1);

@@ -1,5 +1,5 @@
-//! Waits for a change in log directories, or for an event of another descriptor, without periodic checks. If the kernel
-//! has no inotify instance or watch left, a timer takes its place (L6).
+//! Waits for a change in log directories, or for an event of another descriptor, without periodic checks. If the
+//! kernel has no inotify instance or watch left, a timer replaces inotify (L6).
 
 use inotify::{EventMask, Inotify, WatchMask};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -21,7 +21,7 @@ pub struct LogWatch {
 
 enum WatchSource {
     Inotify(Inotify),
-    /// Fires in each period.
+    /// Fires once in each period.
     Timer {
         timer: OwnedFd,
         why: String,
@@ -29,8 +29,10 @@ enum WatchSource {
 }
 
 impl LogWatch {
+    /// Creates a watch without directories.
+    ///
     /// # Errors
-    /// There is neither an inotify instance (128 for each user by default) nor a timer.
+    /// Neither an inotify instance (128 for each user by default) nor a timer is available.
     pub fn new() -> io::Result<LogWatch> {
         LogWatch::or_timer(Inotify::init())
     }
@@ -66,7 +68,7 @@ impl LogWatch {
         }
     }
 
-    /// Why a timer takes the place of inotify, with the remedy; None if it does not.
+    /// Returns why a timer replaces inotify, with the remedy; None if inotify is used.
     pub fn without_inotify(&self) -> Option<&str> {
         match &self.source {
             WatchSource::Inotify(_) => None,
@@ -128,7 +130,7 @@ impl LogWatch {
     }
 }
 
-/// A timer in place of inotify, which failed for this reason.
+/// Returns a timer that replaces inotify, which failed for this reason.
 fn timer(reason: &io::Error) -> io::Result<WatchSource> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
     let times = Itimerspec { it_interval: PERIOD, it_value: PERIOD };
@@ -184,7 +186,7 @@ mod tests {
         assert!(watch.add(Path::new("/nowhere")).is_err());
         let why = watch.without_inotify().unwrap();
         assert!(why.contains("(Too many open files") && why.contains("fs.inotify.max_user_instances"), "{why}");
-        // Nothing changes, and each wait ends.
+        // Nothing changes, but each wait ends.
         for _ in 0..2 {
             assert!(!watch.wait(&[], out.as_fd()).unwrap());
         }

@@ -1,5 +1,5 @@
-//! Reports the first write to a log: one-shot inotify watches, so that a log that is written all the time causes one
-//! report.
+//! Reports the first write to a log. The inotify watches are one-shot, so that a log that is written all the time
+//! causes only one report.
 
 use crate::api::names::ContainerId;
 use mio::unix::SourceFd;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Room for many events: the events of these watches have no names.
+/// The size of the buffer in bytes. It holds many events, because the events of these watches have no names.
 const BUFFER: usize = 1024;
 
 /// The watched logs. The descriptor exists from the first watch on.
@@ -21,7 +21,7 @@ pub struct LogWrites {
 }
 
 impl LogWrites {
-    /// Watches for the next write. `token` gives a token that was never used before.
+    /// Watches for the next write. `token` returns a token that was never used before.
     ///
     /// # Errors
     /// The file does not exist, or the kernel has no watch left.
@@ -59,18 +59,18 @@ impl LogWrites {
         self.inotify.as_ref().is_some_and(|(_, own)| *own == token)
     }
 
-    /// The number of watches.
+    /// Returns the number of watches.
     pub fn watched(&self) -> usize {
         self.ids.len()
     }
 
-    /// The containers whose logs were written since they were watched. Each report ends its watch.
+    /// Returns the containers whose logs were written since they were watched. Each report ends its watch.
     pub fn take(&mut self) -> Vec<ContainerId> {
         let Some((fd, _)) = &self.inotify else { return Vec::new() };
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = Reader::new(fd, &mut buffer);
         let mut written = Vec::new();
-        // An error ends the reading: there are no more events.
+        // An error means that there are no more events.
         while let Ok(event) = reader.next() {
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
                 written.extend(std::mem::take(&mut self.ids).into_values());

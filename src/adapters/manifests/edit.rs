@@ -1,5 +1,5 @@
-//! Carries out changes of manifests for kubectl: reads, writes and removes files with one object. The decisions are in
-//! `api/kube/edit`. Runs on a helper, one change at a time.
+//! Carries out changes to manifests that kubectl requests: reads, writes and removes files that define a single
+//! object. `api/kube/edit` makes the decisions. Runs on a helper thread, one change at a time.
 
 use crate::adapters::durable;
 use crate::api::kube::edit::{EditOutcome, Edited, FileFound, ManifestEdit, PlannedEdit};
@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Edit {
     /// The manifest directory.
     pub directory: PathBuf,
-    /// The file that defines the object now.
+    /// The file that currently defines the object; None if no file does.
     pub file: Option<PathBuf>,
     pub manifest: ManifestEdit,
-    /// Only check the change.
+    /// Check the change without carrying it out.
     pub dry_run: bool,
 }
 
-/// Whether the client of a change has gone, for the helper that carries it out.
+/// Tells the helper thread that carries out a change whether the client has disconnected.
 #[derive(Clone, Debug, Default)]
 pub struct Abandoned(Arc<AtomicBool>);
 
@@ -41,7 +41,7 @@ impl Edit {
     ///
     /// # Errors
     /// The change is not valid or was abandoned, the object is not alone in its file, or a file cannot be read or
-    /// written. Nothing has changed then.
+    /// written. In these cases nothing has changed. If only the sync of the directory fails, the file has changed.
     pub fn run(self, abandoned: &Abandoned) -> Result<Edited, Failure> {
         check(abandoned)?;
         self.manifest.check_names()?;
@@ -81,7 +81,7 @@ fn find(file: &Path) -> Result<FileFound, Failure> {
     };
     Ok(match (fs::read_link(file), text) {
         (Ok(target), text) => FileFound::Link { target: target.display().to_string(), text },
-        // It is not a link.
+        // The path is not a symbolic link.
         (Err(_), Some(text)) => FileFound::Text(text),
         (Err(_), None) => FileFound::Nothing,
     })
@@ -94,8 +94,8 @@ fn check(abandoned: &Abandoned) -> Result<(), Failure> {
     }
 }
 
-/// Takes a change back: the file gets its old content, or is removed. A file that somebody has changed since stays as
-/// it is.
+/// Reverts a change: restores the old content of the file, or removes the file if the change created it. Leaves a file
+/// alone that somebody has modified since.
 ///
 /// # Errors
 /// The file cannot be read, written or removed.
@@ -107,7 +107,7 @@ pub fn take_back(directory: &Path, edited: &Edited) -> Result<(), String> {
         Err(e) => return Err(failed(e)),
     };
     if !edited.is_unchanged_since(present.as_deref()) {
-        log::info!("leaving a refused change as it is: somebody has changed the file since file={:?}", edited.file);
+        log::info!("not reverting a refused change: the file has been modified since file={:?}", edited.file);
         return Ok(());
     }
     let done = match &edited.before {
@@ -123,9 +123,9 @@ pub fn take_back(directory: &Path, edited: &Edited) -> Result<(), String> {
 
 fn put(directory: &Path, file: &Path, text: &[u8], mode: u32) -> Result<(), Failure> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    // The manifests ignore dot files.
+    // Dot files are not read as manifests.
     let aside = file.with_file_name(format!(".{name}.new"));
-    // A leftover of a run that was killed may have another mode.
+    // A file that a killed run left behind may have another mode.
     let _ = fs::remove_file(&aside);
     durable::replace(file, &aside, text, mode).map_err(|e| failed("write", file, &e))?;
     durable::sync(directory).map_err(|e| failed("sync", directory, &e))
@@ -150,7 +150,7 @@ mod tests {
         Edit { directory: directory.to_owned(), file: None, manifest, dry_run: false }
     }
 
-    /// A change of the object that this document of the file defines.
+    /// Returns a change to the object that this document of the file defines.
     fn edit_of(file: &Path, document: u32, path: &str, change: Option<ObjectChange>) -> Edit {
         let Edit { directory, manifest, .. } = edit(file.parent().unwrap(), path, change);
         let manifest = ManifestEdit { document: Some(document), ..manifest };
@@ -231,7 +231,7 @@ mod tests {
             let object = json!({ "metadata": { "name": name }, "data": { "a": "b" } });
             edit(dir.path(), &path, Some(ObjectChange::Create(object))).run(&Abandoned::default())
         };
-        // They differ only at the end.
+        // The names differ only in the last character.
         let (one, two) = ("m".repeat(252) + "1", "m".repeat(252) + "2");
         for name in [&one, &two] {
             let created = of(name).unwrap();
@@ -279,7 +279,7 @@ mod tests {
             assert!(failure.message.contains("all.yaml, line 6, defines this object"), "{}", failure.message);
         }
         assert_eq!(fs::read_to_string(&file).unwrap(), both);
-        // Alone it can be changed.
+        // An object that is alone in its file can be changed.
         fs::write(&file, format!("# mine\n{}", one("b"))).unwrap();
         let changed =
             of_b(Some(ObjectChange::Merge(json!({ "data": { "x": "y" } })))).run(&Abandoned::default()).unwrap();
@@ -308,7 +308,7 @@ mod tests {
             assert!(!failure.message.contains(&dir.path().display().to_string()), "{}", failure.message);
         }
         assert!(files(dir.path()).is_empty());
-        // A file of this name that defines something else is not replaced.
+        // An existing file of this name with other content is not replaced.
         fs::write(dir.path().join("kubectl_shop_pod_web.yaml"), "x").unwrap();
         assert_eq!(
             edit(dir.path(), WEB, Some(ObjectChange::Create(pod("a")))).run(&Abandoned::default()).unwrap_err().code,

@@ -1,7 +1,8 @@
-//! One file of the directory: whether its name counts, and how to read it safely.
+//! One file in the manifest directory: decides by the name whether the file is read as a manifest, and reads it
+//! safely.
 //!
-//! A path may lead to a FIFO, a device, a loop of links or a file of 1 GB (see `foreign::open`), and a file may change
-//! while it is read.
+//! A path may lead to a FIFO, a device, a loop of symbolic links or a file of 1 GB (see `foreign::open`), and a file
+//! may change while it is read.
 
 use crate::api::document::MAX_BYTES;
 use crate::foreign::{self, Links, Refused};
@@ -14,7 +15,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Identifies the content of a file by its inode data: equal stamps mean equal content.
+/// Identifies the content of a file by its inode metadata: equal stamps mean equal content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
     device: u64,
@@ -37,7 +38,7 @@ impl Stamp {
         }
     }
 
-    /// The time of the last change, in nanoseconds since the epoch.
+    /// Returns the time of the last change to content or metadata, in nanoseconds since the epoch.
     pub(super) fn latest(&self) -> i64 {
         self.modified.max(self.changed)
     }
@@ -59,18 +60,18 @@ pub(super) enum FoundPath {
     },
 }
 
-/// Why a file gave no text.
+/// Why the content of a file was not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Unread {
     /// The file no longer exists.
     Gone,
     /// The file changed while it was read; the caller reads it again later.
     Changing,
-    /// The file exists and cannot be read. `passing`: this may end without an inotify event.
+    /// The file exists but cannot be read. `passing`: the cause may disappear without an inotify event.
     Broken { why: String, passing: bool },
 }
 
-/// Why an existing path does not lead to a readable file.
+/// Returns why an existing path does not lead to a readable file.
 pub(super) fn unreadable(errno: Errno) -> Unread {
     let why = match errno {
         Errno::NOENT | Errno::NOTDIR => "a dangling symbolic link".to_owned(),
@@ -80,14 +81,14 @@ pub(super) fn unreadable(errno: Errno) -> Unread {
     Unread::Broken { why, passing: true }
 }
 
-/// Reads the regular file at a path without links.
+/// Reads the regular file at a path that contains no symbolic links.
 pub(super) fn read_regular(path: &Path) -> Result<(Vec<u8>, Stamp), Unread> {
     let failed = |doing: &str, e: std::io::Error| Unread::Broken { why: format!("{doing}: {e}"), passing: true };
     let mut file = foreign::open(path, Links::Refuse).map_err(|e| match e {
         Refused::Kind(FileType::Directory) => {
             broken("a directory; manifests in sub-directories are not read".to_owned())
         }
-        // The file was replaced by a link meanwhile.
+        // A symbolic link has replaced the file in the meantime.
         Refused::Kind(FileType::Symlink) => Unread::Changing,
         e if e.is_missing() => Unread::Gone,
         Refused::Failed(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Unread::Changing,
@@ -108,7 +109,8 @@ pub(super) fn read_regular(path: &Path) -> Result<(Vec<u8>, Stamp), Unread> {
     Ok((text, Stamp::of(&after)))
 }
 
-/// True if every user of the machine can read the file: they may read it, and may search its directory.
+/// Reports whether every user of the machine can read the file: the mode bits for others permit reading the file and
+/// searching its directory.
 pub fn is_open(path: &Path) -> bool {
     let permits = |path: &Path, bit: u32| rustix::fs::stat(path).is_ok_and(|stat| stat.st_mode & bit != 0);
     permits(path, 0o004)
@@ -119,7 +121,8 @@ fn broken(why: String) -> Unread {
     Unread::Broken { why, passing: false }
 }
 
-/// Returns true for every name, except those of dot files and of temporary files of editors.
+/// Reports whether a file of this name is read as a manifest. Excludes dot files, temporary files of editors and
+/// `lost+found`.
 pub(super) fn counts(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let sed = |n: &[u8]| n.len() == 9 && n.starts_with(b"sed") && n[3..].iter().all(u8::is_ascii_alphanumeric);
@@ -127,7 +130,7 @@ pub(super) fn counts(name: &OsStr) -> bool {
         || name.ends_with(b"~")
         || (name.starts_with(b"#") && name.ends_with(b"#"))
         || [&b".swp"[..], b".swo", b".swx"].iter().any(|end| name.ends_with(end))
-        // vim creates `4913` to test whether it can write; `sed -i` writes `sedXXXXXX` before it renames.
+        // vim creates `4913` to test whether it can write. `sed -i` writes to `sedXXXXXX`, then renames that file.
         || name == b"4913"
         || sed(name)
         || name == b"lost+found";

@@ -1,4 +1,5 @@
-//! Evaluates the inspection of one file: whether its content is complete and has changed. Then the content is reported.
+//! Evaluates the inspection of one file: decides whether the content is complete and has changed, and reports new
+//! content.
 
 use super::file::{FoundPath, Stamp, Unread};
 use super::inspection::{FileReading, FileSeen};
@@ -56,7 +57,7 @@ impl Manifests {
         }
     }
 
-    /// Handles a file after an event. The file may have changed again since.
+    /// Handles a file after an event. The file may have changed again since the event.
     fn touched(&mut self, name: &OsStr, touch: Touch, found: FoundPath, read: Read, now: Now) {
         let known = self.sources.get(name);
         let FoundPath::Entry { link, hard_links, stamp } = found else {
@@ -66,10 +67,10 @@ impl Manifests {
             return;
         };
         let unreadable = known.is_some_and(|source| source.unreadable.is_some());
-        // Who may read the file matters if it contains a Secret.
+        // The permissions of the file matter if it contains a Secret.
         let guarded = known.is_some_and(|source| source.open || source.has_secret);
         let same = known.is_some_and(|source| source.stamp == stamp && stamp.is_some());
-        // The target of a link may still be written. The link itself was created in one step.
+        // The target of a link may still be incomplete. The link itself was created atomically.
         let at_once = if touch.step { stamp.is_none_or(|stamp| settled(stamp, now)) } else { link || hard_links };
         if touch.complete || (touch.attributes && (unreadable || guarded && !same)) {
             self.take(name, read, now);
@@ -89,7 +90,7 @@ impl Manifests {
             Some(stamp) if known.is_some_and(|source| source.stamp == Some(stamp) && source.unreadable.is_none()) => {
                 self.waits.remove(name);
             }
-            // The file may be incomplete. At the start the engine decides what that means.
+            // The file may be incomplete. In the first scan, the engine decides how to handle such a file.
             Some(stamp) if !settled(stamp, now) => {
                 if self.is_first() {
                     self.take(name, Read { settled: false, ..read }, now);
@@ -145,14 +146,14 @@ impl Manifests {
         let text = FileText { bytes: read.text, documents, open, settled: read.settled };
         self.report(name, FileContent::Text(Box::new(text)));
         let source = self.sources.entry(name.to_owned()).or_default();
-        // A text that may be incomplete is read and reported again.
+        // Content that may be incomplete gets no digest and no stamp, so it is read and reported again.
         (source.text, source.stamp) = if read.settled { (Some(digest), Some(stamp)) } else { (None, None) };
         (source.unreadable, source.has_documents, source.open) = (None, has_documents, open);
         source.has_secret = has_secret.unwrap_or(source.has_secret);
         self.note_place();
     }
 
-    /// Handles a file that exists and cannot be read. Clearing the stamp makes the next scan read it again.
+    /// Handles a file that exists but cannot be read. Clears the stamp, so that the next scan reads the file again.
     pub(super) fn cannot_read(&mut self, name: &OsStr, why: &str) {
         let is_reported = self.sources.get(name).is_some_and(|source| source.unreadable.as_deref() == Some(why));
         if !is_reported {
@@ -177,7 +178,7 @@ fn is_secret(document: &Document) -> bool {
     matches!(document.key(), Some(Key::Data(key)) if key.kind == DataKind::Secret)
 }
 
-/// True if the file has not changed for 1 s.
+/// Reports whether the file has not changed for 1 s.
 fn settled(stamp: Stamp, now: Now) -> bool {
     stamp.latest().saturating_add(SETTLE.as_nanos() as i64) <= now.wall.0
 }

@@ -1,12 +1,14 @@
 //! Inspects a path on a foreign file system in a separate process. A foreign file system is one that a server or
 //! another program serves (NFS, virtiofs, FUSE).
 //!
-//! A thread that waits for such a file system may not end even on SIGKILL, and then its process does not end either: it
-//! would keep the agent's locks and sockets. The agent therefore runs its own program once more. This helper process
-//! inspects the path, writes the result to standard output and exits. If it exceeds the time limit, the agent kills it
-//! and abandons it. Its standard input is the agent's inotify descriptor, to which it adds watches.
+//! A thread that waits for such a file system may not terminate even on SIGKILL. Its process then does not terminate
+//! either, and would keep holding the agent's locks and sockets. The agent therefore starts a second instance of its
+//! own program. This helper process inspects the path, writes the result to standard output and exits. If it exceeds
+//! the time limit, the agent kills it and abandons it. Its standard input is the agent's inotify descriptor, to which
+//! it adds watches.
 //!
-//! The output is a line `at ID` before each access to another mount, then one line of JSON, then the text of the file.
+//! The output consists of a line `at ID` before each access to another mount, then one line of JSON, then the text of
+//! the file.
 
 use super::inspection::{self, InspectionAnswer, InspectionOutcome, Question};
 use super::mount::{self, Mount, Table};
@@ -21,15 +23,15 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Maximum output in bytes. A result contains at most a string of 2 MiB or some hundred thousand names.
+/// Maximum output in bytes. A result contains at most a file of 2 MiB or a few hundred thousand names.
 const MOST: usize = 64 << 20;
-/// The subcommand of the program.
+/// The subcommand that runs the helper process.
 pub const COMMAND: &str = "inspect-manifest";
-/// How long the agent waits for a killed process before it abandons it.
+/// How long the agent waits for a killed process to exit before it abandons the process.
 const END: Duration = Duration::from_millis(100);
 const END_STEP: Duration = Duration::from_millis(5);
 
-/// True if an absolute path leads to a foreign file system. Does not access the foreign file system.
+/// Reports whether an absolute path leads to a foreign file system, without accessing that file system.
 pub fn may_hang(path: &Path) -> bool {
     leads_to_foreign(&Table::read(Path::new(mount::TABLE)), path)
 }
@@ -46,7 +48,7 @@ enum Line {
     Failed(String),
 }
 
-/// Runs the process `reader` to perform the inspection that `question` describes.
+/// Runs the program `reader` to perform the inspection that `question` requests. Kills the process after `limit`.
 pub(super) fn run(
     reader: &Path,
     question: &Question,
@@ -56,7 +58,7 @@ pub(super) fn run(
     let failed = |doing: &str, why: String| InspectionOutcome::Failed(format!("failed to {doing}: {why}"));
     let text = match serde_json::to_string(question) {
         Ok(text) => text,
-        Err(e) => return failed("write the question", e.to_string()),
+        Err(e) => return failed("serialize the request", e.to_string()),
     };
     let stdin = match inotify.map(|fd| fd.try_clone_to_owned()).transpose() {
         Ok(fd) => fd.map_or_else(Stdio::null, Stdio::from),
@@ -71,7 +73,7 @@ pub(super) fn run(
     let output = read_within(&mut child, limit);
     let whole = output.is_ok();
     let output = output.unwrap_or_else(|partial| partial);
-    // After a complete output the process exits soon, so a longer wait is safe.
+    // A process that has written all its output exits soon, so a longer wait is safe.
     let unfinished = end(child, if whole { limit } else { END });
     let (at, rest) = progress(&output);
     if !whole {
@@ -81,7 +83,7 @@ pub(super) fn run(
     outcome(rest)
 }
 
-/// Parses a complete output without its progress lines.
+/// Parses the complete output that follows the progress lines.
 fn outcome(output: &[u8]) -> InspectionOutcome {
     let (line, text) = match output.iter().position(|byte| *byte == b'\n') {
         Some(at) => (&output[..at], &output[at + 1..]),
@@ -91,11 +93,12 @@ fn outcome(output: &[u8]) -> InspectionOutcome {
         Ok(Line::Seen(answer)) => InspectionOutcome::Seen(answer, text.to_vec()),
         Ok(Line::Refused(mount)) => InspectionOutcome::Refused(mount),
         Ok(Line::Failed(why)) => InspectionOutcome::Failed(why),
-        Err(e) => InspectionOutcome::Failed(format!("the helper process returned no valid answer: {e}")),
+        Err(e) => InspectionOutcome::Failed(format!("the helper process returned an invalid response: {e}")),
     }
 }
 
-/// Reads the output until the process closes it. After `limit`, returns the part received so far as the error.
+/// Reads the output until the process closes it. After `limit`, or if the output is too long, returns the part
+/// received so far as the error.
 fn read_within(child: &mut Child, limit: Duration) -> Result<Vec<u8>, Vec<u8>> {
     let mut output = Vec::new();
     let Some(mut stdout) = child.stdout.take() else { return Ok(output) };
@@ -117,9 +120,9 @@ fn read_within(child: &mut Child, limit: Duration) -> Result<Vec<u8>, Vec<u8>> {
     }
 }
 
-/// Kills the process and waits for its exit for at most `patience`.
+/// Kills the process and waits at most `patience` for it to exit.
 fn end(mut child: Child, patience: Duration) -> Unfinished {
-    // Fails only if the process has exited.
+    // This fails only if the process has already exited.
     let _ = child.kill();
     let until = clock::boot() + patience;
     loop {
@@ -131,7 +134,7 @@ fn end(mut child: Child, patience: Duration) -> Unfinished {
     }
 }
 
-/// Returns the mount accessed last, and the rest of the output after the progress lines.
+/// Returns the id of the mount that was accessed last, and the output after the progress lines.
 fn progress(output: &[u8]) -> (Option<u64>, &[u8]) {
     let (mut at, mut rest) = (None, output);
     while let Some(line) = rest.strip_prefix(b"at ")
@@ -143,7 +146,7 @@ fn progress(output: &[u8]) -> (Option<u64>, &[u8]) {
     (at, rest)
 }
 
-/// The helper process: answers the question on standard output.
+/// Runs in the helper process: performs the inspection that `question` requests and writes the result to `out`.
 ///
 /// # Errors
 /// The output cannot be written.
@@ -165,7 +168,7 @@ pub fn answer(question: &str, out: &mut dyn Write) -> std::io::Result<()> {
             InspectionOutcome::Failed(why) => (Line::Failed(why), Vec::new()),
             InspectionOutcome::Hung(..) => (Line::Failed("the inspection timed out".to_owned()), Vec::new()),
         },
-        Err(e) => (Line::Failed(format!("failed to read the question: {e}")), Vec::new()),
+        Err(e) => (Line::Failed(format!("failed to parse the request: {e}")), Vec::new()),
     };
     let mut out = out.borrow_mut();
     let line = serde_json::to_string(&line).map_err(std::io::Error::other)?;

@@ -1,5 +1,5 @@
-//! One inspection of the directory or of one of its files. It contains every call that may block. It runs on a helper
-//! thread, or in a helper process (`inspection_job`), and returns plain data, which the event loop evaluates.
+//! One inspection of the directory or of one of its files. This module contains every call that may block. It runs on
+//! a helper thread or in a helper process (`inspection_job`), and returns plain data, which the event loop evaluates.
 
 use super::file::{self, FoundPath, Stamp, Unread};
 use super::mount::{Mount, Table};
@@ -14,10 +14,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-/// Maximum number of attempts to follow a path that changes meanwhile.
+/// Maximum number of attempts to follow a path that changes in the meantime.
 const TRIES: usize = 3;
 
-/// What to inspect. Serialized for the helper process.
+/// A request for an inspection. Serialized for the helper process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Question {
     /// The manifest directory as configured.
@@ -53,7 +53,7 @@ pub(super) enum InspectionAnswer {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DirectorySeen {
-    /// The names that count, or why the directory cannot be read.
+    /// The names of the files that are read as manifests, or why the directory cannot be read.
     pub(super) names: Result<BTreeSet<OsString>, String>,
     /// The stamps of files that are not links, if requested.
     pub(super) stamps: Vec<(OsString, Stamp)>,
@@ -93,9 +93,9 @@ pub(super) enum FileReading {
 #[derive(Debug)]
 pub(super) enum InspectionOutcome {
     Seen(Box<InspectionAnswer>, Vec<u8>),
-    /// The path leads to a mount to avoid, which was not accessed.
+    /// The path leads to a mount that must be avoided. The mount was not accessed.
     Refused(Mount),
-    /// The file system of the mount did not answer in time.
+    /// The file system of the mount did not respond in time.
     Hung(Option<Mount>, Unfinished),
     /// The inspection could not be performed.
     Failed(String),
@@ -107,7 +107,7 @@ impl Question {
     }
 }
 
-/// Answers the question on the current thread. Calls `at` with the id of each mount before it is accessed.
+/// Performs the inspection on the current thread. Calls `at` with the id of each mount before it is accessed.
 pub(super) fn run(question: &Question, inotify: Option<BorrowedFd<'_>>, at: &dyn Fn(u64)) -> InspectionOutcome {
     let table = Table::read(Path::new(&question.mountinfo));
     let walk = Walk { table: &table, avoid: &question.avoid, at };
@@ -175,7 +175,7 @@ impl FileQuestion<'_> {
         };
         let way = walk.follow(self.base, Path::new(self.name))?;
         if way.steps.len() == 1 {
-            // Not a link.
+            // The file is not a symbolic link.
             let foreign = foreign(&way.steps);
             let (mut seen, text) = match way.end {
                 End::Failed(Errno::NOENT | Errno::NOTDIR) => {
@@ -229,7 +229,7 @@ impl FileQuestion<'_> {
     }
 }
 
-/// Follows a path and watches its steps and its end. Repeats this until nothing changes meanwhile.
+/// Follows a path and watches its steps and its end. Repeats this up to `TRIES` times, until the path stays the same.
 fn watched_way(
     walk: &Walk<'_>,
     base: &Path,
@@ -269,7 +269,7 @@ fn cannot_be_read(e: std::io::Error) -> String {
     format!("cannot be read: {e}")
 }
 
-/// Returns the names that count. Fails if a part of the directory cannot be read.
+/// Returns the names of the files that are read as manifests. Fails if the directory cannot be read completely.
 pub(super) fn list(directory: &Path) -> Result<BTreeSet<OsString>, String> {
     let mut names = BTreeSet::new();
     for entry in std::fs::read_dir(directory).map_err(cannot_be_read)? {

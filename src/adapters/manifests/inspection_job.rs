@@ -23,7 +23,7 @@ pub struct Inspection {
     pub(super) _alive: Arc<()>,
     /// The program that inspects foreign file systems. If it is not set, the helper thread accesses them itself.
     pub(super) reader: Option<PathBuf>,
-    /// The time limit of that program.
+    /// The time limit for that program.
     pub(super) limit: Duration,
 }
 

@@ -1,9 +1,9 @@
-//! The queue of inspections: wanted, running and hung.
+//! The inspections that are wanted, running or hung.
 //!
-//! At most one inspection of a subject (the directory or one of its files) runs at a time, and only a few run in
-//! parallel, so that a file that hangs does not block the others. A subject that hangs is retried with a back-off. It
-//! never hangs twice on the same mount at once, because each inspection gets a list of mounts to avoid. A mount that
-//! hangs therefore occupies a bounded number of threads or processes.
+//! At most one inspection of a path (the directory or one of its files) runs at a time, and only a few run in
+//! parallel. An inspection that hangs is abandoned and repeated with a back-off, so it does not block the other files.
+//! Each inspection gets a list of mounts to avoid, so that no two inspections of a path hang on the same mount. A
+//! mount that hangs therefore blocks a bounded number of threads and processes.
 
 use super::file::Stamp;
 use super::inspection::Question;
@@ -25,12 +25,13 @@ use std::time::Duration;
 const RUNNING: usize = 2;
 /// Once this many threads or processes hang on a mount, no other file on that mount is inspected.
 const PER_MOUNT: usize = 3;
-/// Once this many hang on all mounts, files on foreign file systems are not inspected.
+/// Once this many threads or processes hang in total, files on foreign file systems are not inspected.
 const ALL_MOUNTS: usize = 6;
-/// The back-off of a subject that hangs.
+/// The back-off after an inspection that hangs.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LAST_RETRY: Duration = Duration::from_secs(60);
-/// How long a change waits for inspections that started with it, so that files that changed together cause one update.
+/// How long the report of a change waits for inspections that were requested with it, so that files that changed
+/// together cause one update.
 const TOGETHER: Duration = Duration::from_millis(200);
 /// The time limit of a helper process.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -41,13 +42,13 @@ pub(super) type FileKey = Option<OsString>;
 /// Why a file is inspected. Not used for the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// A scan found it.
+    /// A scan found the file.
     Listed,
-    /// It had this stamp a moment ago.
+    /// The file had this stamp a moment ago.
     Settling(Option<Stamp>),
-    /// It was missing a moment ago.
+    /// The file was missing a moment ago.
     Gone,
-    /// An event occurred.
+    /// An event for the file occurred.
     Touched(Touch),
 }
 
@@ -89,7 +90,7 @@ pub(super) struct EndedInspection {
 
 #[derive(Debug)]
 struct Hung {
-    /// None if unknown.
+    /// The id of the mount on which the inspection hangs; None if unknown.
     mount: Option<u64>,
     retry_at: Boot,
     delay: Duration,
@@ -98,7 +99,7 @@ struct Hung {
 /// A thread or process that hangs.
 #[derive(Debug)]
 struct Left {
-    /// The subject; None if there were several.
+    /// The inspected path; None if the inspection included the stamps of all files.
     key: Option<FileKey>,
     mount: Option<u64>,
     unfinished: Unfinished,
@@ -113,7 +114,7 @@ pub(super) struct Inspections {
     next_ticket: u64,
 }
 
-/// The resources of an inspection.
+/// The resources that an inspection uses.
 pub(super) struct Means {
     pub(super) inotify: Option<Arc<OwnedFd>>,
     pub(super) reader: Option<PathBuf>,
@@ -140,7 +141,7 @@ impl Inspections {
         self.running.values().any(|running| running.key == *key)
     }
 
-    /// The files that are being inspected.
+    /// Returns the files that are being inspected.
     pub(super) fn running_files(&self) -> Vec<OsString> {
         self.running.values().filter_map(|running| running.key.clone()).collect()
     }
@@ -157,29 +158,30 @@ impl Inspections {
         !self.running.is_empty()
     }
 
-    /// True if nothing hangs, and no subject that hung still waits for its next inspection.
+    /// Reports whether nothing hangs and no path waits for its retry.
     pub(super) fn none_hung(&self) -> bool {
         self.hung.is_empty() && self.left.is_empty()
     }
 
-    /// Until when a change waits for the inspections of the same moment; None if it need not wait.
+    /// Returns the time until which the report of a change waits for inspections of the same moment; None if it need
+    /// not wait.
     pub(super) fn together_until(&self, now: Boot) -> Option<Boot> {
         let running = self.running.values().map(|running| running.since);
         let since = self.wanted.values().map(|(since, _)| *since).chain(running);
         since.map(|since| since + TOGETHER).filter(|until| *until > now).max()
     }
 
-    /// Returns the next subject to inspect, if an inspection may start.
+    /// Returns the next path to inspect, if an inspection may start.
     pub(super) fn next(&self) -> Option<(FileKey, Why)> {
         if self.running.len() >= RUNNING {
             return None;
         }
         let free = self.wanted.iter().filter(|(key, _)| !self.is_running(key));
-        // The directory comes first, then the longest-waiting file. Files that hang thus cannot starve the others.
+        // The directory comes first, then the longest-waiting file, so that files that hang cannot starve the others.
         free.min_by_key(|(key, (since, _))| (key.is_some(), *since)).map(|(key, (_, why))| (key.clone(), *why))
     }
 
-    /// Starts the inspection of the subject that `next` returned.
+    /// Starts the inspection of the path that `next` returned.
     pub(super) fn begin(
         &mut self,
         key: FileKey,
@@ -205,28 +207,30 @@ impl Inspections {
         Some(EndedInspection { key, why, base, stamps, at: at.load(Ordering::Relaxed), alive })
     }
 
-    /// Ends the back-off of a subject, because its file system answers.
+    /// Ends the back-off of a path, because its file system responds.
     pub(super) fn answered(&mut self, key: &FileKey) {
         self.hung.remove(key);
     }
 
-    /// Schedules a retry, because the file system does not answer or was not accessed for that reason.
+    /// Schedules a retry, because the file system does not respond, or was avoided because it did not respond earlier.
     pub(super) fn hangs(&mut self, key: FileKey, mount: Option<u64>, now: Boot) {
         let delay = self.hung.get(&key).map_or(FIRST_RETRY, |hung| (hung.delay * 2).min(LAST_RETRY));
         self.hung.insert(key, Hung { mount, retry_at: now + delay, delay });
     }
 
-    /// Notes a thread or process that an inspection left behind. `key`: None for several subjects.
+    /// Records a thread or process that an inspection left behind. `key`: None if the inspection included the stamps
+    /// of all files.
     pub(super) fn leave(&mut self, key: Option<FileKey>, mount: Option<u64>, unfinished: Unfinished) {
-        // The exit of a killed process does not show that its file system answers again.
+        // No thread or process is left. The exit of a killed process does not show that its file system responds
+        // again.
         if matches!(unfinished, Unfinished::Over) {
             return;
         }
         self.left.push(Left { key, mount, unfinished });
     }
 
-    /// Handles a change of the mount table: an inspection that hung on a mount that no longer exists is retried
-    /// immediately.
+    /// Handles a change of the mount table: an inspection that hung on an unknown mount, or on one that no longer
+    /// exists, is retried immediately.
     pub(super) fn mounted(&mut self, is_there: impl Fn(u64) -> bool, now: Boot) {
         for hung in self.hung.values_mut().filter(|hung| !hung.mount.is_some_and(&is_there)) {
             hung.retry_at = now;
@@ -234,7 +238,7 @@ impl Inspections {
         self.retry(now);
     }
 
-    /// Schedules the inspections whose retry is due.
+    /// Requests the inspections whose retry is due. All are due once a thread or process that hung has ended.
     pub(super) fn retry(&mut self, now: Boot) {
         let left = self.left.len();
         self.left.retain_mut(|left| !left.unfinished.is_over());
@@ -251,17 +255,17 @@ impl Inspections {
         }
     }
 
-    /// The time of the next call of `retry`.
+    /// Returns the time of the next call of `retry`.
     pub(super) fn next_retry(&self) -> Option<Boot> {
-        // A thread wakes the loop when it ends; a process does not.
+        // A thread wakes the event loop when it ends, a process does not.
         if self.left.iter().any(|left| left.unfinished.has_come_back()) {
             return Some(Boot(0));
         }
         self.hung.values().map(|hung| hung.retry_at).min()
     }
 
-    /// The mounts that an inspection must not access: those where an earlier inspection of the same subject hangs, and
-    /// those where many hang.
+    /// Returns the mounts that an inspection must not access: those on which an earlier inspection of the same path
+    /// hangs, and those on which many inspections hang.
     fn avoid(&self, key: &FileKey) -> Avoid {
         let many = self.left.len() >= ALL_MOUNTS;
         let on = |mount| self.left.iter().filter(|left| left.mount == Some(mount)).count();
@@ -324,12 +328,12 @@ mod tests {
             inspections.hangs(key("a"), Some(7), now);
         }
         assert_eq!(delays, [5, 10, 20, 40, 60, 60]);
-        // Another file of that mount is inspected.
+        // Another file on that mount is inspected.
         inspections.want(key("b"), Why::Listed, now);
         let inspection = begin(&mut inspections);
         assert_eq!(inspection.question.avoid, Avoid::default());
         inspections.end(inspection.ticket).unwrap();
-        // The thread ends: the subject is retried at once, with no mount to avoid.
+        // The thread ends: the path is retried at once, with no mount to avoid.
         drop(thread);
         assert_eq!(inspections.next_retry(), Some(Boot(0)));
         inspections.retry(now);
@@ -375,7 +379,7 @@ mod tests {
         inspections.mounted(|_| true, NOW + second);
         assert_eq!(inspections.next(), None, "each waits for its back-off");
         inspections.want(key("d"), Why::Listed, NOW + second);
-        // All three are due, and come after the file that has waited longer.
+        // All three are due, but they come after the file that has waited longer.
         inspections.retry(NOW + FIRST_RETRY);
         inspections.want(None, Why::Listed, NOW + FIRST_RETRY + second);
         let order: Vec<FileKey> = (0..5)

@@ -2,18 +2,18 @@
 //! engine decides which version of each document is in force (`engine/desired/source`).
 //!
 //! A file is read as soon as a change is complete: the writer has closed the file or renamed it into place. A file
-//! found by a scan, or a new name, is read once it has not changed for 1 s. A missing file counts as removed after
-//! 10 ms, because some editors rename a file away and write a new one. It counts as removed only after that, and only
-//! if the directory is readable and is the right one.
+//! found by a scan, or a new name, is read once it has not changed for 1 s. A missing file is considered removed after
+//! 10 ms, because some editors rename a file away and write a new one, and only if the directory is readable and is
+//! the right one.
 //!
 //! This module never accesses the directory or its files on the event loop. The loop keeps the state and decides which
 //! paths to inspect (`inspections`), a helper thread inspects them (`inspection_job`, `inspection`), and the loop
-//! evaluates the results (`scan`, `files`). A file system that does not answer delays only the inspections of its own
+//! evaluates the results (`scan`, `files`). A file system that does not respond delays only the inspections of its own
 //! files.
 //!
-//! There is no frequent timer: with inotify (`watch`), a full scan runs every 10 minutes as a safety net. The period is
-//! `fileCheckFrequency` without inotify, while a file cannot be read, and on file systems where inotify does not report
-//! changes made by other machines (NFS, virtiofs, FUSE and similar).
+//! No frequent timer runs: with inotify (`watch`), a full scan runs every 10 minutes as a safety net. The period is
+//! `fileCheckFrequency` without inotify, while a file cannot be read, and on file systems where inotify does not
+//! report changes made by other machines (NFS, virtiofs, FUSE and similar).
 
 mod check;
 pub mod edit;
@@ -58,11 +58,11 @@ use watch::Watcher;
 
 /// A file that changed without a completion event is read after this time without a further change (D2).
 const SETTLE: Duration = Duration::from_secs(1);
-/// Time after which a missing file counts as removed: longer than an editor's rename and rewrite, and than most of an
-/// `rm -r`.
+/// Time after which a missing file is considered removed. It is longer than an editor needs for a rename and a
+/// rewrite, and longer than most runs of `rm -r`.
 const GONE: Duration = Duration::from_millis(10);
-/// The mount table is read at most once in this time while no inspection runs. Each start of a container changes it
-/// several times, and the kernel needs a millisecond to write a table of some hundred mounts.
+/// Minimum time between two reads of the mount table while no inspection runs. Each start of a container changes the
+/// table several times, and the kernel needs about a millisecond to generate a table of a few hundred mounts.
 const MOUNTS: Duration = Duration::from_secs(1);
 /// Period of the full scan while inotify works (D2).
 const NET: Duration = Duration::from_secs(600);
@@ -78,8 +78,8 @@ pub struct ManifestSettings {
     pub check_frequency: Duration,
     /// `/proc/self/mountinfo`, except in tests.
     pub mountinfo: PathBuf,
-    /// The program that inspects foreign file systems, run with `INSPECT_COMMAND` and a question. If it is not set, the
-    /// agent inspects them itself.
+    /// The program that inspects foreign file systems, run with the arguments `INSPECT_COMMAND` and a request. If it
+    /// is not set, the agent inspects them itself.
     pub reader: Option<PathBuf>,
     pub credentials: ServiceCredentials,
 }
@@ -97,19 +97,19 @@ impl ManifestSettings {
     }
 }
 
-/// Why an inspection gave no result.
+/// Why an inspection returned no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotSeen {
-    /// It started and missed its deadline. Its thread hangs.
+    /// The inspection started and missed its deadline. Its thread hangs.
     Stuck,
-    /// It did not start.
+    /// The inspection did not start, for this reason.
     NotBegun(String),
 }
 
 /// A file that was reported.
 #[derive(Debug, Default)]
 struct ReportedFile {
-    /// Digest of the text that was read last. If it is equal, the text is not reported again.
+    /// Digest of the text that was read last. A text with the same digest is not reported again.
     text: Option<String>,
     stamp: Option<Stamp>,
     link: bool,
@@ -127,12 +127,12 @@ struct ReportedFile {
     open: bool,
 }
 
-/// A file that is inspected again later.
+/// Why a file is inspected again later.
 #[derive(Debug)]
 enum Wait {
     /// The file is read if its stamp is unchanged by then.
     Settle(Option<Stamp>),
-    /// The file counts as removed if it is still missing by then.
+    /// The file is considered removed if it is still missing by then.
     Gone,
 }
 
@@ -149,23 +149,23 @@ pub struct Manifests {
     /// The steps of the path of the directory.
     steps: Vec<PathStep>,
     scan: Option<Scan>,
-    /// The scan that includes the stamps of the files hung. The next one reads the names only.
+    /// The last scan that included the stamps of the files hung. The next one reads only the names.
     one_by_one: bool,
     /// Not every path can be watched.
     unwatched: bool,
     directory_state: DirectoryState,
     /// The changes of files since the last report.
     changes: Vec<FileReport>,
-    /// The last report, without its files. None: there was none.
+    /// The last report, without its files. None before the first report.
     reported: Option<ManifestReport>,
-    /// More changes of the same moment are awaited until then.
+    /// The report waits until this time for more changes of the same moment.
     more_until: Option<Boot>,
     next_full: Boot,
     /// The last call of `events` left events unread.
     more: bool,
-    /// When the mount table was read because it had changed.
+    /// When the mount table was last read because of a change.
     mounts_read: Option<Boot>,
-    /// It has changed since, and is read at this time.
+    /// The mount table has changed since that read, and is read again at this time.
     mounts_due: Option<Boot>,
     /// The recorded mount of the directory. The outer None: the record has not been read yet.
     recorded: Option<Option<MountPlace>>,
@@ -176,8 +176,9 @@ pub struct Manifests {
 }
 
 impl Manifests {
-    /// Reads nothing yet. `next_deadline` is immediate, and the inspections that `due` requests give the first desired
-    /// pods (D1). The caller calls `ready` when its poll returns `token`, and `mounted` for `mounts`.
+    /// Returns an instance that has read nothing yet. `next_deadline` is immediate, and the inspections that `due`
+    /// requests lead to the first desired pods (D1). The caller calls `ready` when its poll returns `token`, and
+    /// `mounted` for `mounts`.
     pub fn open(
         settings: ManifestSettings,
         registry: &mio::Registry,
@@ -242,7 +243,7 @@ impl Manifests {
         self.take_report(now)
     }
 
-    /// The time of the next call of `due`.
+    /// Returns the time of the next call of `due`.
     pub fn next_deadline(&self) -> Boot {
         if self.more {
             // mio reports only new events, and these were reported before.
@@ -252,12 +253,12 @@ impl Manifests {
         waits.chain(self.more_until).chain(self.mounts_due).fold(self.next_full, Boot::min)
     }
 
-    /// SIGHUP: starts a full scan.
+    /// Starts a full scan after SIGHUP.
     pub fn reload(&mut self, now: Now) {
         self.start_scan(now);
     }
 
-    /// The manifest directory.
+    /// Returns the manifest directory.
     pub fn directory(&self) -> &Path {
         &self.settings.directory
     }
@@ -307,7 +308,7 @@ impl Manifests {
         self.unwatched = true;
     }
 
-    /// Returns a report if something changed. A change is reported at once, so that its text is not held.
+    /// Returns a report if something changed. Reports each change immediately, so that its text is not held in memory.
     fn take_report(&mut self, now: Now) -> Option<ManifestReport> {
         let is_gone = |(name, (_, wait)): (&OsString, &(Boot, Wait))| {
             (matches!(wait, Wait::Gone) && self.sources.contains_key(name)).then(|| name.clone())
@@ -328,8 +329,8 @@ impl Manifests {
         Some(ManifestReport { files: std::mem::take(&mut self.changes), ..state })
     }
 
-    /// Changes of the same moment come into force together. A file that does not answer delays them only for a short
-    /// time.
+    /// Reports whether more changes of the same moment may follow, because they come into force together. A file
+    /// system that does not respond delays them only for a short time.
     fn awaits_more(&mut self, now: Boot) -> bool {
         let Some(until) = self.inspections.together_until(now) else { return false };
         *self.more_until.get_or_insert(until) > now

@@ -1,5 +1,5 @@
-//! The mount table from /proc/self/mountinfo: the mount of a path, and whether its file system is foreign (served by
-//! another machine or program).
+//! The mount table from /proc/self/mountinfo: finds the mount of a path, and decides whether its file system is
+//! foreign (served by another machine or program).
 
 use crate::api::ordered::CollectOrdered;
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,9 @@ const USUAL: usize = 16 << 10;
 /// Maximum size in bytes; the rest is ignored.
 const MOST: u64 = 64 << 20;
 
-/// Foreign file systems: a server or another process serves them. They can hang, and inotify does not report changes
-/// made on the other side. Types that start with `fuse` (`fuse.sshfs`) are matched by that prefix.
+/// The types of foreign file systems, which a server or another process serves. They can hang, and inotify does not
+/// report changes made on the other side. Types that start with `fuse` (such as `fuse.sshfs`) are recognized by that
+/// prefix.
 const FOREIGN: [&str; 20] = [
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "afs", "coda", "lustre", "gfs2", "ocfs2",
     "orangefs", "beegfs", "gpfs", "vboxsf", "vmhgfs", "autofs", "ncpfs",
@@ -29,7 +30,7 @@ pub(super) struct Mount {
     /// Unique among the mounts that exist at the same time.
     pub(super) id: u64,
     parent: u64,
-    /// The mount point. Bytes that are not UTF-8 are replaced, because it is only recorded and shown.
+    /// The mount point. Bytes that are not UTF-8 are replaced, because this text is only recorded and shown.
     pub(super) point: String,
     /// The type of the file system: `ext4`, `nfs4`.
     pub(super) kind: String,
@@ -38,7 +39,7 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    /// True if the kernel of this machine does not serve the file system alone.
+    /// Reports whether the file system is foreign: the kernel of this machine does not serve it alone.
     pub(super) fn is_foreign(&self) -> bool {
         self.kind.starts_with("fuse") || FOREIGN.contains(&self.kind.as_str())
     }
@@ -49,9 +50,9 @@ impl Mount {
 pub(super) struct Table(Vec<(PathBuf, Mount)>);
 
 impl Table {
-    /// Reads the table; empty if that fails. /proc never blocks.
+    /// Reads the table; returns an empty one if that fails. Reading from /proc never blocks.
     pub(super) fn read(mountinfo: &Path) -> Table {
-        // /proc reports no size, so the code skips the size query.
+        // /proc reports no size, so the size is not queried first.
         let mut text = Vec::with_capacity(USUAL);
         let read = std::fs::File::open(mountinfo).and_then(|file| file.take(MOST).read_to_end(&mut text));
         if read.is_ok() { Table::parse(&text) } else { Table::default() }
@@ -73,7 +74,8 @@ impl Table {
         // The parent of the root is not in the table.
         let roots = self.0.iter().filter(holds).filter(|(_, m)| m.parent == m.id || !ids.contains(&m.parent));
         let mut here = roots.max_by_key(|(point, _)| point.as_os_str().len())?;
-        // Descends from each mount to the first one on the path. A mount that a later one covers is never reached.
+        // Descends from each mount to its first child mount on the path. A mount that a later one hides is never
+        // reached.
         for _ in 0..self.0.len() {
             let below = self.0.iter().filter(holds);
             let below = below.filter(|(_, m)| m.parent == here.1.id && m.id != here.1.id);
@@ -84,7 +86,7 @@ impl Table {
     }
 }
 
-/// `36 35 98:0 /root /point rw,noatime master:1 - ext4 /dev/sda1 rw`
+/// Parses a line such as `36 35 98:0 /root /point rw,noatime master:1 - ext4 /dev/sda1 rw`.
 fn mount(line: &[u8]) -> Option<(PathBuf, Mount)> {
     let mut fields = line.split(|byte| *byte == b' ');
     let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
@@ -97,7 +99,7 @@ fn mount(line: &[u8]) -> Option<(PathBuf, Mount)> {
     Some((point.clone(), Mount { id, parent, point: point.to_string_lossy().into_owned(), kind, source }))
 }
 
-/// Space, tab, newline, `#` and backslash are written as octal numbers: `\040`.
+/// Decodes a field. Space, tab, newline, `#` and backslash are written as octal escapes such as `\040`.
 fn unescaped(field: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -144,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_mount_hides_earlier_mounts_below_it_and_a_reused_id_is_harmless() {
-        // /x/m was mounted first, then a file system on /x, then another one on /x with a smaller number.
+        // /x/m was mounted first, then a file system on /x, then another one on /x with a smaller id.
         let text = "22 1 8:1 / / rw - ext4 a rw\n30 22 0:1 / /x/m rw - nfs4 server:/m rw\n\
                     31 22 0:2 / /x rw - ext4 b rw\n\
                     25 31 0:3 / /x rw - ext4 c rw\n";

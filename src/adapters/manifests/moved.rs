@@ -1,4 +1,4 @@
-//! Handles inotify events and changes of the mount table: decides what to inspect.
+//! Decides what to inspect after inotify events and changes of the mount table.
 
 use super::inspections::Why;
 use super::mount::Table;
@@ -78,7 +78,7 @@ impl Manifests {
         }
         let key = Some(name.to_owned());
         if touch.gone == Some(true) && !self.inspections.is_running(&key) {
-            // Nothing to inspect until the file counts as removed.
+            // There is nothing to inspect until the file is considered removed.
             if self.sources.contains_key(name) || self.waits.contains_key(name) || self.inspections.is_wanted(&key) {
                 self.inspections.forget(&key);
                 self.wait(name, GONE, Wait::Gone, now);

@@ -1,4 +1,4 @@
-//! The reports of changes in files, with their records, and the writes of records.
+//! Builds the reports of changed files, including their records, and the writes of records.
 
 use super::store::{MountPlace, Write};
 use super::{Manifests, ReportedFile};
@@ -14,7 +14,7 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_secs(60);
 
 impl Manifests {
-    /// The write of these records. The caller runs it on any thread, and reports its result to the engine.
+    /// Returns the write of these records. The caller runs it on any thread and reports its result to the engine.
     pub fn store(&self, updates: Vec<RecordUpdate>) -> Write {
         Write { store: self.store.clone(), directory: self.settings.directory.clone(), updates, place: None }
     }
@@ -33,19 +33,19 @@ impl Manifests {
         if let Err(why) = result {
             let path = &self.settings.directory;
             log::warn!("manifests: failed to record the mount of the directory file={path:?} error={why:?}");
-            // The scan notes the mount again.
+            // The next scan schedules the write again.
             self.recorded = None;
             self.full_within(RETRY, now);
         }
     }
 
-    /// Adds a change to the next report. The first report of a file has its record.
+    /// Adds a change to the next report. The first report of a file includes its record.
     pub(super) fn report(&mut self, name: &OsStr, content: FileContent) {
         let recorded = if self.sources.contains_key(name) { None } else { self.store.load(&self.path(name)) };
         self.report_with(name, recorded, content);
     }
 
-    /// Reports the record of a file that was not reported before, because the file cannot be read yet.
+    /// Reports the record of a file that was not reported before and cannot be read yet.
     pub(super) fn report_unread(&mut self, name: &OsStr) {
         if self.sources.contains_key(name) {
             return;
@@ -56,7 +56,7 @@ impl Manifests {
         }
     }
 
-    /// Reports all records of files of the directory, because the directory cannot be read.
+    /// Reports the records of all files in the directory, because the directory cannot be read.
     pub(super) fn report_recorded(&mut self) {
         for (path, recorded) in self.store.load_all(|_| true) {
             if let Some(name) = self.name_of(&path).filter(|name| !self.sources.contains_key(name)) {
@@ -93,7 +93,7 @@ impl Manifests {
         path.file_name().filter(|_| path.parent() == Some(&self.settings.directory)).map(OsStr::to_owned)
     }
 
-    /// The recorded mount of the directory.
+    /// Returns the recorded mount of the directory.
     pub(super) fn recorded(&mut self) -> Option<MountPlace> {
         let (store, directory) = (&self.store, &self.settings.directory);
         self.recorded.get_or_insert_with(|| store.place(directory)).clone()

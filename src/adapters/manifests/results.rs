@@ -1,4 +1,4 @@
-//! The event loop's side of an inspection: builds the question and handles the result.
+//! The part of an inspection that runs on the event loop: builds the request and handles the result.
 
 use super::inspection::{InspectionAnswer, InspectionOutcome, InspectionSubject, Question};
 use super::inspection_job::{Inspected, Inspection};
@@ -51,7 +51,7 @@ impl Manifests {
                 self.inspections.answered(&key);
                 match (*answer, &key) {
                     (InspectionAnswer::Directory(seen), _) => self.directory_seen(seen, now),
-                    // The directory was replaced meanwhile; repeat the inspection.
+                    // The directory was replaced in the meantime; repeat the inspection.
                     (InspectionAnswer::File(_), Some(_))
                         if base.as_ref() != self.directory.as_ref().map(|d| &d.real) =>
                     {
@@ -84,7 +84,7 @@ impl Manifests {
         self.take_report(now)
     }
 
-    /// Handles a file system that does not answer.
+    /// Handles a file system that does not respond.
     fn hangs(&mut self, key: FileKey, mount: Option<&Mount>, stamps: bool, now: Now) {
         if stamps {
             // Perhaps only one of the files hangs: repeat the scan without stamps.

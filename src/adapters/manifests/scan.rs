@@ -2,7 +2,7 @@
 //!
 //! A scan starts with the list of names and ends when each of them has been inspected. If the mount differs from the
 //! recorded one, the names alone prove nothing: a mount point without its file system may contain a subdirectory or a
-//! README. In this case no file counts as removed until a manifest has been found.
+//! README. In this case no file is considered removed until a manifest has been found.
 
 use super::file::Stamp;
 use super::inspection::DirectorySeen;
@@ -39,7 +39,7 @@ impl Manifests {
         let is_other = |recorded: &MountPlace| mount.as_ref().is_none_or(|mount| !recorded.is(mount));
         let doubt = self.recorded().filter(is_other);
         self.directory = Some(ScannedDirectory { real: real.into(), identity, mount });
-        // A new directory may still be filled.
+        // Files may still be moved into a new directory.
         let gone = if same || self.is_first() { GONE } else { SETTLE };
         let known = |name: &OsString| {
             self.sources.get(name).is_some_and(|source| {
@@ -66,22 +66,22 @@ impl Manifests {
         self.end_scan(now);
     }
 
-    /// Notes that a file was inspected, or cannot be.
+    /// Records that a file has been inspected, or cannot be.
     pub(super) fn scanned(&mut self, name: &OsStr, now: Now) {
         if self.scan.as_mut().is_some_and(|scan| scan.left.remove(name)) {
             self.end_scan(now);
         }
     }
 
-    /// Ends the scan if no name is left.
+    /// Ends the scan if no file is left to inspect.
     fn end_scan(&mut self, now: Now) {
         let Some(scan) = self.scan.take_if(|scan| scan.left.is_empty()) else { return };
         if let Some(recorded) = &scan.doubt {
             let has_documents = |name| self.sources.get(name).is_some_and(|source| source.has_documents);
             if !scan.names.iter().any(has_documents) {
                 let why = format!(
-                    "it has no manifest, and the file system that contained them ({recorded}) is not mounted: mount \
-                     it, or put a manifest here if this is the right directory"
+                    "it contains no manifests, and the file system that contained them ({recorded}) is not mounted: \
+                     mount it, or put a manifest here if this is the right directory"
                 );
                 return self.missing(&why, now);
             }
@@ -95,7 +95,7 @@ impl Manifests {
         self.full_within(self.interval(), now);
     }
 
-    /// Schedules the removal of files that are not in the directory.
+    /// Marks the directory as usable, and schedules the removal of the files that it no longer contains.
     fn right_directory(&mut self, scan: &Scan, now: Now) {
         self.directory_state = DirectoryState::Usable;
         let gone: Vec<OsString> = self.sources.keys().filter(|name| !scan.names.contains(*name)).cloned().collect();
@@ -106,7 +106,7 @@ impl Manifests {
         }
     }
 
-    /// The directory cannot be used.
+    /// Handles a directory that cannot be used.
     pub(super) fn missing(&mut self, why: &str, now: Now) {
         self.directory_state = DirectoryState::Unusable(why.to_owned());
         self.waits.clear();
@@ -120,19 +120,19 @@ impl Manifests {
         self.full_within(self.settings.check_frequency, now);
     }
 
-    /// From now on the desired pods are known (D1).
+    /// Records that the desired pods are known (D1).
     fn now_read(&mut self) {
         self.stage = ScanStage::Read;
     }
 
-    /// The period of the full scan while no event arrives.
+    /// Returns the period of the full scan while no event arrives.
     pub(super) fn interval(&self) -> Duration {
         let foreign = self.directory.as_ref().and_then(|d| d.mount.as_ref()).is_some_and(Mount::is_foreign);
         let unwatched = self.unwatched || self.sources.values().any(|source| source.unwatched);
         if foreign || unwatched { self.settings.check_frequency } else { NET }
     }
 
-    /// Schedules a record of the directory's mount, if the directory has manifests.
+    /// Schedules a write of the directory's mount if the directory contains manifests and the recorded mount differs.
     pub(super) fn note_place(&mut self) {
         let in_doubt = self.scan.as_ref().is_some_and(|scan| scan.doubt.is_some());
         if in_doubt || !self.sources.values().any(|source| source.has_documents) {

@@ -1,4 +1,4 @@
-//! How far the scans of the directory are, and what the last one found there.
+//! The progress of the scans of the directory, and the result of the last scan.
 
 use super::file::Stamp;
 use super::mount::Mount;
@@ -33,7 +33,7 @@ pub(super) struct Scan {
     pub(super) names: BTreeSet<OsString>,
     /// Names that have not been inspected yet.
     pub(super) left: BTreeSet<OsString>,
-    /// Time after which a file that is not in `names` counts as removed.
+    /// Time after which a file that is not in `names` is considered removed.
     pub(super) gone: Duration,
     /// The recorded mount, if the current one differs or is unknown.
     pub(super) doubt: Option<MountPlace>,

@@ -1,29 +1,32 @@
-//! The credentials of the service: files that systemd writes before it starts the service, in memory that is not
-//! swapped.
+//! The systemd credentials of the service: files that systemd writes before it starts the service, in memory that is
+//! not swapped.
 
 use crate::api::data_object::MAX_SIZE;
 use crate::foreign::{self, Links};
 use std::io::Read;
 use std::path::PathBuf;
 
-/// The directory of the credentials; none if the service has no credentials.
+/// The directory of the credentials; None if the service has no credentials.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceCredentials(Option<PathBuf>);
 
 impl ServiceCredentials {
-    /// The directory in the environment variable that systemd sets.
+    /// Returns the credentials in the directory that systemd names in an environment variable, if it is set.
     pub fn of_environment() -> ServiceCredentials {
         let directory = std::env::var_os("CREDENTIALS_DIRECTORY").filter(|directory| !directory.is_empty());
         ServiceCredentials(directory.map(PathBuf::from))
     }
 
-    /// Those in this directory.
+    /// Returns the credentials in this directory.
     pub fn of_directory(directory: PathBuf) -> ServiceCredentials {
         ServiceCredentials(Some(directory))
     }
 
+    /// Returns the value of a credential. A value that is too large for a Secret is cut after one byte more than the
+    /// limit.
+    ///
     /// # Errors
-    /// The reason why there is no value. It names no path, because the remedy names the unit.
+    /// The reason why there is no value. It does not name the path, because the user has to change the unit instead.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, String> {
         match self.find(name)? {
             Some(value) => Ok(value),
@@ -32,10 +35,10 @@ impl ServiceCredentials {
         }
     }
 
-    /// None: the service has no such credential.
+    /// Like `read`, but returns None if the service has no such credential.
     ///
     /// # Errors
-    /// It cannot be read, for this reason.
+    /// The reason why the credential cannot be read.
     pub fn find(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
         let Some(directory) = &self.0 else { return Ok(None) };
         let failed = |e: std::io::Error| format!("cannot be read: {e}");
@@ -46,7 +49,7 @@ impl ServiceCredentials {
             Ok(file) => file,
         };
         let mut value = Vec::new();
-        // One byte more than a Secret may have shows that the value is too large.
+        // One byte more than the limit of a Secret shows that the value is too large.
         file.take(MAX_SIZE as u64 + 1).read_to_end(&mut value).map_err(failed)?;
         Ok(Some(value))
     }

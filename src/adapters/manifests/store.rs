@@ -1,11 +1,11 @@
 //! The last good version of the documents of each file, on disk (D2). It is in force while the file is broken or the
 //! directory is missing.
 //!
-//! Each manifest has a small JSON file in `manifests` of the root directory. Its name is a digest of the bytes of the
-//! manifest's path, because two paths may differ only in bytes that are not UTF-8. Only the owner can read it, because
-//! a manifest may contain secrets. Each record is written to a temporary file, synced and renamed. Then the directory
-//! is synced, once for all records of a `Write`. Each document has a digest. A damaged record fails this check and is
-//! set aside with a warning. A `Write` runs on a helper thread.
+//! Each manifest has a small JSON file in `manifests` in the root directory, its record. The file name is a digest of
+//! the bytes of the manifest's path, because two paths may differ only in bytes that are not UTF-8. Only the owner can
+//! read a record, because a manifest may contain secrets. Each record is written to a temporary file, synced and
+//! renamed. Then the directory is synced, once for all records of a `Write`. Each document has a digest. A damaged
+//! record fails this check and is set aside with a warning. A `Write` runs on a helper thread.
 
 use super::mount::Mount;
 use crate::adapters::durable;
@@ -22,7 +22,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 const VERSION: u32 = 1;
-/// The record of the directory itself.
+/// The file name of the record of the directory itself.
 const DIRECTORY: &str = "directory.json";
 /// The suffix of a record that is being written.
 const ASIDE: &str = ".new";
@@ -32,7 +32,7 @@ struct ManifestRecord {
     version: u32,
     /// The path of the manifest. Bytes that are not UTF-8 are replaced.
     path: String,
-    /// If there are such bytes, the path in hexadecimal.
+    /// The path in hexadecimal, if it contains such bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
     documents: Vec<StoredDocument>,
@@ -94,8 +94,8 @@ impl std::fmt::Display for MountPlace {
 }
 
 impl StoredDocument {
-    /// The document to write. `old`: the present record, which has the contents that are not in the update. None: it
-    /// does not, because someone has removed the record.
+    /// Returns the document to write. `old`: the current record, which has the content of a document whose update has
+    /// none. Returns None if `old` does not contain it, because someone has removed the record.
     fn of(update: &DocumentUpdate, old: &mut [StoredDocument]) -> Option<StoredDocument> {
         let DocumentUpdate { number, digest, content, given: Given { priority, runtime_class } } = update.clone();
         let content = match content {
@@ -111,7 +111,7 @@ impl StoredDocument {
     }
 }
 
-/// Changes of records that become durable together. Can be sent to another thread.
+/// Changes to records that become durable together. Can be sent to another thread.
 #[derive(Clone, Debug)]
 pub struct Write {
     pub(super) store: Store,
@@ -126,7 +126,8 @@ impl Write {
     /// Applies the changes. They are durable when this returns.
     ///
     /// # Errors
-    /// The operation, the file and the reason. The changes after it are not attempted, those before it may be on disk.
+    /// The failed operation, the file and the reason. The following changes are not attempted; the preceding ones may
+    /// be on disk.
     pub fn run(&self) -> Result<(), String> {
         for update in &self.updates {
             self.store.update(&self.directory.join(&update.name), &update.documents)?;
@@ -151,7 +152,8 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Removes unfinished records of a previous run, which otherwise stay until the same manifest is recorded again.
+    /// Opens the store. Removes unfinished records of a previous run, which would otherwise stay until the same
+    /// manifest is recorded again.
     pub(super) fn open(root: PathBuf) -> Store {
         for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
             if entry.file_name().as_bytes().ends_with(ASIDE.as_bytes())
@@ -163,7 +165,7 @@ impl Store {
         Store { root }
     }
 
-    /// The file of the record of a manifest.
+    /// Returns the path of the record of a manifest.
     pub(super) fn file_of(&self, manifest: &Path) -> PathBuf {
         let digest = uid::digest_of_bytes(manifest.as_os_str().as_bytes());
         self.root.join(format!("{}.json", &digest[..32]))
@@ -175,7 +177,7 @@ impl Store {
         Some(record.documents.into_iter().map(StoredDocument::read).collect())
     }
 
-    /// Returns the manifests and records whose files are `wanted`, in no particular order.
+    /// Returns the path and the record of each manifest whose record file is `wanted`, in no particular order.
     pub(super) fn load_all(&self, wanted: impl Fn(&PathBuf) -> bool) -> Vec<(PathBuf, Vec<RecordedDocument>)> {
         let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
         let records = entries.map(|e| e.path()).filter(|file| {
@@ -187,7 +189,7 @@ impl Store {
             .collect()
     }
 
-    /// Writes the record of a manifest; without documents, removes it.
+    /// Writes the record of a manifest, or removes it if there are no documents.
     fn update(&self, manifest: &Path, documents: &[DocumentUpdate]) -> Result<(), String> {
         let file = self.file_of(manifest);
         let mut old = match documents.iter().any(|document| document.content.is_none()) {
@@ -232,7 +234,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair.get(1)?).ok()).collect()
 }
 
-/// A record consists of texts, numbers and JSON values, whose serialization cannot fail.
+/// Serializes a record. This cannot fail, because a record consists of strings, numbers and JSON values.
 fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
@@ -248,7 +250,7 @@ fn load(file: &Path) -> Option<ManifestRecord> {
         }
     };
     let why = match serde_json::from_slice::<ManifestRecord>(&text) {
-        Ok(record) if record.version > VERSION => format!("version {} is newer than this program", record.version),
+        Ok(record) if record.version > VERSION => format!("version {} is newer than supported", record.version),
         Ok(record) if record.documents.iter().any(|d| uid::digest(&d.content) != d.digest) => {
             "the digest of a document does not match".to_owned()
         }

@@ -9,15 +9,15 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
-/// The kernel's limit.
+/// The kernel's limit on symbolic links in one path.
 const MAX_LINKS: usize = 40;
 
 /// Mounts that an inspection must not access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Avoid {
-    /// Mount ids.
+    /// The ids of the mounts.
     pub(super) mounts: BTreeSet<u64>,
-    /// All foreign file systems.
+    /// Also avoid all foreign file systems.
     pub(super) foreign: bool,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct PathStep {
     /// Absolute path without links.
     pub(super) directory: OsString,
     pub(super) name: OsString,
-    /// The id of the mount of the name; 0 if the table has none.
+    /// The id of the mount on which the name is; 0 if the mount table has no such mount.
     pub(super) mount: u64,
 }
 
@@ -133,7 +133,7 @@ impl Walk<'_> {
     }
 }
 
-/// Inserts the components of `path` in front of all others.
+/// Inserts the components of `path` in front of the remaining ones. An absolute path starts at the root again.
 fn prepend(todo: &mut VecDeque<OsString>, here: &mut PathBuf, path: &Path) {
     if path.is_absolute() {
         *here = PathBuf::from("/");

@@ -1,11 +1,11 @@
-//! Watches for changes: inotify on the directory, on every step of its path and on every step of the links in it; and
-//! the mount table.
+//! Watches for changes: with inotify, the directory, every step of its path and every step of the links in it; with
+//! poll, the mount table.
 //!
 //! inotify watches inodes, not paths. Every directory in which a step of a path could change (`walk`) therefore has a
 //! watch. Helper threads add the watches during an inspection, because a file system that hangs blocks that call too.
 //! The event loop learns of a watch from the result of the inspection. An event may arrive before that result, so
-//! events are kept while inspections run, and a new watch gets its kept events. An unneeded watch is removed only while
-//! no inspection runs, because an inspection may have added it again.
+//! events are kept while inspections run, and the kept events of a new watch are handled then. An unneeded watch is
+//! removed only while no inspection runs, because an inspection may have added it again.
 
 use super::walk::PathStep;
 use mio::unix::SourceFd;
@@ -55,7 +55,7 @@ impl Touch {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Moved {
-    /// By file name. Includes names that do not count.
+    /// The events of each file name, including names that are not read as manifests.
     pub(super) files: BTreeMap<OsString, Touch>,
     /// The directory or a step of its path changed.
     pub(super) directory: bool,
@@ -81,7 +81,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// The file that the watch belongs to; None for the directory.
+    /// Returns the file that the watch belongs to; None for the directory.
     fn file(&self) -> Option<&OsStr> {
         match self {
             Role::Directory | Role::Way(_) => None,
@@ -132,7 +132,7 @@ impl Watched {
             Ok(id) => {
                 self.roles.insert((id, role));
             }
-            // The path was removed meanwhile, as if it had never existed.
+            // The path was removed in the meantime. This is handled as if it had never existed.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(errno) => self.failed = Some(format!("inotify on {}: {}", path.display(), std::io::Error::from(errno))),
         }
@@ -151,7 +151,7 @@ pub(super) struct Watcher {
     mounts_token: Token,
     inotify: Option<Arc<OwnedFd>>,
     roles: BTreeMap<i32, BTreeSet<Role>>,
-    /// Events of watches that are unknown as yet or may get another role.
+    /// Events that arrived while inspections were running. Their watch may be unknown as yet or get another role.
     kept: Vec<InotifyEvent>,
     mounts: Option<File>,
 }
@@ -162,7 +162,7 @@ impl Watcher {
         Watcher { registry, token, mounts_token, inotify: None, roles, kept: Vec::new(), mounts: None }
     }
 
-    /// A watcher that can watch nothing, as after EMFILE.
+    /// Returns a watcher that cannot watch anything, as after EMFILE.
     #[cfg(test)]
     pub(super) fn blind() -> Watcher {
         let (token, roles) = (Token(0), BTreeMap::new());
@@ -197,12 +197,12 @@ impl Watcher {
         Ok(())
     }
 
-    /// The descriptor to which inspections add watches.
+    /// Returns the descriptor to which inspections add watches.
     pub(super) fn inotify(&self) -> Option<Arc<OwnedFd>> {
         self.inotify.clone()
     }
 
-    /// True if another link may be watched.
+    /// Reports whether another link may be watched.
     pub(super) fn has_room(&self) -> bool {
         self.roles.len() < MAX_WATCHES
     }
@@ -229,14 +229,14 @@ impl Watcher {
         let inotify = self.inotify.clone();
         self.roles.retain(|id, roles| {
             if let (true, Some(inotify)) = (roles.is_empty(), &inotify) {
-                // Fails if the kernel has already dropped the watch.
+                // This fails if the kernel has already dropped the watch.
                 let _ = inotify::remove_watch(inotify, *id);
             }
             !roles.is_empty()
         });
     }
 
-    /// Reads the pending events, up to a limit. `keep`: inspections are running.
+    /// Reads the pending events, up to a limit. `keep`: inspections are running, so the events are kept.
     ///
     /// # Errors
     /// inotify failed and was closed.
@@ -262,7 +262,7 @@ impl Watcher {
                     if keep && self.kept.len() <= KEPT {
                         self.kept.push(InotifyEvent { id, mask, name: name.map(OsStr::to_owned) });
                     } else if !keep && id > 0 && !self.roles.contains_key(&id) && !mask.contains(ReadFlags::IGNORED) {
-                        // A watch of an abandoned inspection.
+                        // The watch was added by an abandoned inspection.
                         let _ = inotify::remove_watch(&inotify, id);
                     }
                 }

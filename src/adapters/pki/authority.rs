@@ -1,4 +1,4 @@
-//! The CA.
+//! The CA of the node.
 
 use super::directory::LockedDirectory;
 use super::issue;
@@ -12,8 +12,8 @@ use std::path::Path;
 const KEY: &str = "ca.key";
 const CERTIFICATE: &str = "ca.crt";
 
-/// The CA, and the lock on its directory until the value is dropped. Drop it as soon as the work is done: commands wait
-/// for it.
+/// The CA, and the lock on its directory until the value is dropped. Drop it as soon as the work is done, because
+/// commands wait for the lock.
 pub struct Authority {
     pub(super) directory: LockedDirectory,
     /// The certificate in DER.
@@ -49,7 +49,7 @@ impl Authority {
         };
         let pem = match certificate {
             Some(pem) => pem,
-            // Even if the creation was interrupted after the key.
+            // This also completes a creation that was interrupted after the key was written.
             None => {
                 let pem = certify(&key, node, now)?.into_bytes();
                 directory.write(CERTIFICATE, &pem)?;
@@ -74,22 +74,22 @@ impl Authority {
         Ok(Authority { directory, der, parts, pem, issuer })
     }
 
-    /// The certificate in PEM, for kubeconfigs.
+    /// Returns the certificate in PEM, for kubeconfigs.
     pub fn certificate_pem(&self) -> &str {
         &self.pem
     }
 
-    /// The certificate in DER, for the verification of clients.
+    /// Returns the certificate in DER, for the verification of clients.
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.der
     }
 
-    /// The end of the validity of the CA, and of everything that it signs.
+    /// Returns the end of the validity of the CA, which limits that of everything that it signs.
     pub fn expires(&self) -> Timestamp {
         self.parts.not_after
     }
 
-    /// A validity that starts now and does not exceed that of the CA.
+    /// Returns a validity that starts now and does not exceed that of the CA.
     pub(super) fn validity(&self, now: Timestamp, lifetime: std::time::Duration) -> Validity {
         let own = Validity { from: self.parts.not_before, to: self.parts.not_after };
         Validity::starting(now, lifetime).within(own)
@@ -98,7 +98,7 @@ impl Authority {
     /// Signs a certificate for `key`.
     ///
     /// # Errors
-    /// The certificate of the CA has a name that Wherry does not write: clients would not find the issuer.
+    /// The certificate of the CA has a subject that Wherry never writes, so clients would not find the issuer.
     pub(super) fn sign(&self, params: &CertificateParams, key: &KeyPair) -> Result<rcgen::Certificate, String> {
         let failure = |e: &dyn std::fmt::Display| format!("failed to sign a certificate: {e}");
         let certificate = params.signed_by(key, &self.issuer).map_err(|e| failure(&e))?;
@@ -106,7 +106,7 @@ impl Authority {
         if parts.issuer != self.parts.subject {
             let path = self.directory.path(CERTIFICATE);
             return Err(format!(
-                "{}: its subject is not a common name only; {}",
+                "{}: its subject is not just a common name; {}",
                 path.display(),
                 reset(&self.directory)
             ));
@@ -115,10 +115,10 @@ impl Authority {
     }
 }
 
-/// The certificate of the CA in PEM.
+/// Creates the certificate of the CA, in PEM.
 fn certify(key: &KeyPair, node: &str, now: Timestamp) -> Result<String, String> {
     let mut params = issue::params(&format!("wherry-ca@{node}"), None, Validity::starting(now, validity::CA))?;
-    // It signs only certificates of servers and clients.
+    // The CA signs only certificates of servers and clients.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     params.use_authority_key_identifier_extension = false;
@@ -126,7 +126,7 @@ fn certify(key: &KeyPair, node: &str, now: Timestamp) -> Result<String, String> 
     Ok(certificate.pem())
 }
 
-/// The remedy for a CA that is of no use any more.
+/// Returns the remedy for a CA that can no longer be used.
 fn reset(directory: &LockedDirectory) -> String {
     format!(
         "restore the file from a backup, or remove the directory {}, restart wherry and issue new kubeconfigs (the old \

@@ -1,4 +1,4 @@
-//! Client certificates: their issue, their records, their revocation.
+//! Client certificates: issuing, recording and revoking them.
 
 use super::authority::Authority;
 use super::directory::{self, failed};
@@ -17,10 +17,10 @@ use std::time::Duration;
 
 const DIRECTORY: &str = "clients";
 const SUFFIX: &str = ".json";
-/// The longest name, in characters: the limit of a common name in X.520.
+/// The maximum length of a name in characters, which is that of a common name in X.520.
 const MAX_NAME: usize = 64;
-/// A revoked certificate stays in `revoked` for so long after its end. Clocks that are somewhat wrong must not revive
-/// it.
+/// How long a revoked certificate stays in `revoked` after it has expired. A clock that is somewhat wrong must not
+/// make it valid again.
 const MARGIN: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// What a client may do.
@@ -36,7 +36,7 @@ pub enum Role {
 impl Role {
     pub const ALL: [Role; 2] = [Role::Edit, Role::View];
 
-    /// The organisation (O) in the certificates of the role.
+    /// Returns the organisation (O) in the certificates of the role.
     pub fn organization(self) -> &'static str {
         match self {
             Role::Edit => "wherry:edit",
@@ -44,15 +44,15 @@ impl Role {
         }
     }
 
-    /// The role that a verified certificate gives: the one of its only organisation of Wherry. None if it has none or
-    /// two of them, which Wherry never issues.
+    /// Returns the role that a verified certificate gives: that of the one Wherry organisation in it. None if it has
+    /// no such organisation or two of them; Wherry never issues such a certificate.
     pub fn of(certificate: &x509::Certificate) -> Option<Role> {
         let mut roles =
             Role::ALL.into_iter().filter(|r| certificate.organizations.iter().any(|o| o == r.organization()));
         roles.next().filter(|_| roles.next().is_none())
     }
 
-    /// The name of the role: `edit` or `view`.
+    /// Returns the name of the role: `edit` or `view`.
     pub fn name(self) -> &'static str {
         match self {
             Role::Edit => "edit",
@@ -102,7 +102,8 @@ pub fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl Authority {
-    /// Issues a client certificate that is valid for `lifetime`, at most until the CA ends. Records it first.
+    /// Issues a client certificate that is valid for `lifetime`, at most until the CA expires. The certificate is
+    /// recorded before it is returned.
     ///
     /// # Errors
     /// The name or the lifetime is invalid, or the record cannot be written.
@@ -131,7 +132,7 @@ impl Authority {
     /// Returns them.
     ///
     /// # Errors
-    /// There is no such certificate, all of them are revoked already, or a file cannot be read or written.
+    /// There is no such certificate, all of them are already revoked, or a file cannot be read or written.
     pub fn revoke(&self, name_or_serial: &str, now: Timestamp) -> Result<Vec<IssuedClient>, String> {
         let root = self.directory.root();
         let serial = name_or_serial.replace(':', "").to_lowercase();
@@ -174,13 +175,13 @@ impl Authority {
     }
 }
 
-/// The file of a record.
+/// Returns the file of a record.
 fn file(serial: &str) -> String {
     format!("{DIRECTORY}/{serial}{SUFFIX}")
 }
 
-/// The records in `directory` (`super::directory`), by the time of their issue, and a message for each damaged one.
-/// Takes no lock.
+/// Returns the records in `directory` (`super::directory`), ordered by the time of their issue, and a message for
+/// each damaged record. Takes no lock.
 ///
 /// # Errors
 /// The directory cannot be read.

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 /// Other users can read nothing here. (The certificates are not secret, but only root needs them.)
 const MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
-/// The mode of the root directory, if it has to be created: that of `adapters::records`.
+/// The mode of the root directory, if it must be created. It is the same as in `adapters::records`.
 const ROOT_MODE: u32 = 0o750;
-/// The largest file that is read, in bytes.
+/// The maximum size of a file, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
 /// The suffix of a temporary file.
 const ASIDE: &str = ".new";
-/// How long to wait for another process, which holds the lock for a few writes.
+/// How long to wait for another process, which holds the lock only for a few writes.
 const PATIENCE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -49,12 +49,12 @@ impl LockedDirectory {
         self.path.join(name)
     }
 
-    /// The directory itself.
+    /// Returns the directory itself.
     pub(super) fn root(&self) -> &Path {
         &self.path
     }
 
-    /// The content of a file; None if it does not exist.
+    /// Returns the content of a file; None if it does not exist.
     pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
         read(&self.path(name))
     }
@@ -77,12 +77,12 @@ impl LockedDirectory {
     }
 }
 
-/// Creates a directory that only its owner can enter, or takes the rights of others away.
+/// Creates a directory that only its owner can enter, or removes the permissions of others from an existing one.
 fn make_private(path: &Path) -> Result<(), String> {
     match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
         Ok(()) => return path.parent().map_or(Ok(()), durable::sync).map_err(|e| failed("sync", path, &e)),
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-        // On a read-only file system, an existing directory is reported as this.
+        // On a read-only file system, the error for an existing directory is a different one.
         Err(_) if path.is_dir() => {}
         Err(e) => return Err(failed("create directory", path, &e)),
     }
@@ -101,7 +101,7 @@ fn lock(path: &Path, patience: Duration) -> Result<File, String> {
     let mut writable = OpenOptions::new();
     writable.read(true).write(true).create(true).truncate(false).mode(MODE);
     let mut file = match writable.open(path) {
-        // Existing certificates are still of use.
+        // On a read-only file system, existing certificates can still be used.
         Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => File::open(path),
         other => other,
     }
@@ -124,12 +124,12 @@ fn lock(path: &Path, patience: Duration) -> Result<File, String> {
             Err(e) => return Err(failed("lock", path, &io::Error::from(e))),
         }
     }
-    // The PID is for users and for the message above. The lock works without it, also on a full disk.
+    // The PID is for users and for the message above. The lock works without it, for example on a full disk.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
-/// The content of a file; None if it does not exist.
+/// Returns the content of a file; None if it does not exist.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     match File::open(path) {
         Ok(file) => content(file, path).map(Some),
@@ -147,7 +147,7 @@ pub(super) fn content(file: File, path: &Path) -> Result<Vec<u8>, String> {
     Ok(content)
 }
 
-/// An error of the file system. Only root has access to the state of a packaged Wherry.
+/// Formats an error of the file system. Only root has access to the state of a packaged Wherry, hence the remedy.
 pub(super) fn failed(what: &str, path: &Path, e: &io::Error) -> String {
     let remedy = match e.kind() {
         ErrorKind::PermissionDenied => "; run this command as root (sudo)",

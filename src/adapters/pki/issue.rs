@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use std::path::Path;
 
-/// The longest common name of X.520, in characters.
+/// The maximum length of a common name in X.520, in characters.
 const MAX_NAME: usize = 64;
 const SERIAL_BYTES: usize = 16;
 
@@ -17,14 +17,14 @@ pub(super) fn generate_key() -> Result<KeyPair, String> {
     KeyPair::generate().map_err(|e| format!("failed to generate a key: {e}"))
 }
 
-/// Reads a key in PEM (PKCS #8). The error contains nothing of it.
+/// Reads a key in PEM (PKCS #8). The error contains no part of it.
 pub(super) fn read_key(pem: &[u8], path: &Path) -> Result<KeyPair, String> {
     let text = std::str::from_utf8(pem).ok();
     text.and_then(|text| KeyPair::from_pem(text).ok())
         .ok_or_else(|| format!("{}: is not a private key in PEM (PKCS #8)", path.display()))
 }
 
-/// A certificate in DER, and its parts.
+/// Reads a certificate in PEM. Returns it in DER, and its parts.
 pub(super) fn read_certificate(
     pem: &[u8],
     path: &Path,
@@ -36,7 +36,7 @@ pub(super) fn read_certificate(
     Ok((der, parts))
 }
 
-/// The parameters that all certificates have in common: subject, serial number, validity.
+/// Returns the parameters that all certificates have in common: subject, serial number, validity.
 ///
 /// # Errors
 /// The system has no random numbers.
@@ -57,21 +57,22 @@ pub(super) fn params(
     Ok(params)
 }
 
-/// A name that consists of a common name. A name that is too long is truncated.
+/// Returns a name that consists of a common name. A name that is too long is truncated.
 pub(super) fn subject(common_name: &str) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name.chars().take(MAX_NAME).collect::<String>());
     name
 }
 
-/// The issuer that signs with `key` under the common name of its own certificate.
+/// Returns the issuer that signs with `key` under the common name of its own certificate.
 pub(super) fn issuer(common_name: &str, key: KeyPair) -> Issuer<'static, KeyPair> {
     let mut params = CertificateParams::default();
     params.distinguished_name = subject(common_name);
     Issuer::new(params, key)
 }
 
-/// 126 random bits. The first byte is positive and not zero, so that every serial number has the same length.
+/// Returns a serial number with 126 random bits. Its first byte is positive and not zero, so that every serial number
+/// has the same length.
 fn serial() -> Result<[u8; SERIAL_BYTES], String> {
     let mut serial = [0; SERIAL_BYTES];
     let random = ring::default_provider().secure_random;

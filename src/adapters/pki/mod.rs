@@ -1,4 +1,4 @@
-//! The certificates of the API for kubectl, in `<root>/kubectl` (mode 0700): a CA of the node's own, the serving
+//! The certificates of the API for kubectl, in `<root>/kubectl` (mode 0700): the node's own CA, the serving
 //! certificate, and a record of each client certificate.
 //!
 //! | file | content |
@@ -8,14 +8,14 @@
 //! | `clients/SERIAL.json` | the record of an issued client certificate (`clients`); its key is not stored |
 //! | `revoked` | the revoked client certificates (`revoked`) |
 //! | `run` | the number of the server's last run (`runs`) |
-//! | `lock` | excludes two concurrent changes (`directory`) |
+//! | `lock` | prevents two concurrent changes (`directory`) |
 //!
 //! All files are PEM or JSON, have mode 0600, and are replaced atomically. The order of the writes makes every
 //! interruption harmless: the next call finds a key without a certificate, or a certificate that does not belong to the
 //! key, and completes or replaces it. A client certificate is recorded before it is handed out.
 //!
-//! Time is an argument. Everything here waits for the disk, and for the lock: the agent runs it on a helper thread.
-//! Only `Revoked::changed` and `Revoked::contains` are for the event loop.
+//! The current time is an argument. Everything here waits for the disk and for the lock, so the agent runs it on a
+//! helper thread. Only `Revoked::changed` and `Revoked::contains` may be called on the event loop.
 
 mod authority;
 mod clients;
@@ -36,7 +36,7 @@ pub use serving::{Names, Serving};
 
 use std::path::{Path, PathBuf};
 
-/// The directory of the certificates below a root directory.
+/// Returns the directory of the certificates below a root directory.
 pub fn directory(root: &Path) -> PathBuf {
     root.join("kubectl")
 }

@@ -33,7 +33,7 @@ struct RevocationsRecord {
     revoked: Vec<Revocation>,
 }
 
-/// The serial numbers of the revoked certificates, as the file had them at one time.
+/// The serial numbers of the revoked certificates, as they were in the file when it was read.
 #[derive(Clone, Debug)]
 pub struct Revoked {
     path: PathBuf,
@@ -42,7 +42,7 @@ pub struct Revoked {
     serials: BTreeSet<String>,
 }
 
-/// Identifies one version of the file. Each version is a file of its own, which is renamed into place.
+/// Identifies one version of the file. Each version is a separate file that is renamed into place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -71,12 +71,13 @@ impl Revoked {
         Ok(Revoked { path, stamp, serials: entries.into_iter().map(|entry| entry.serial).collect_set() })
     }
 
-    /// Whether the certificate with this serial number (`x509::Certificate::serial`) is revoked.
+    /// Reports whether the certificate with this serial number (`x509::Certificate::serial`) is revoked.
     pub fn contains(&self, serial: &[u8]) -> bool {
         self.serials.contains(&crate::api::uid::hex(serial))
     }
 
-    /// Whether the file has changed since `load`. Calls stat(2) once. True if that fails: `load` returns the error.
+    /// Reports whether the file has changed since `load`. Calls stat(2) once. Returns true if that fails; `load` then
+    /// returns the error.
     pub fn changed(&self) -> bool {
         match fs::metadata(&self.path) {
             Ok(metadata) => self.stamp != Some(metadata.into()),
@@ -86,10 +87,10 @@ impl Revoked {
     }
 }
 
-/// The revoked certificates in `directory`, in the order of their revocation.
+/// Returns the revoked certificates in `directory`, in the order of their revocation.
 ///
 /// # Errors
-/// Those of `Revoked::load`.
+/// As for `Revoked::load`.
 pub fn revocations(directory: &Path) -> Result<Vec<Revocation>, String> {
     read(&directory.join(FILE)).map(|(_, entries)| entries)
 }
@@ -100,7 +101,7 @@ fn read(path: &Path) -> Result<(Option<Stamp>, Vec<Revocation>), String> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok((None, Vec::new())),
         Err(e) => return Err(failed("open", path, &e)),
     };
-    // Of the open file: another one may be renamed into its place now.
+    // Examine the open file, because another one may be renamed into its place at any time.
     let stamp = file.metadata().map_err(|e| failed("examine", path, &e))?.into();
     let damaged = |why: String| {
         let path = path.display();
@@ -117,7 +118,7 @@ fn read(path: &Path) -> Result<(Option<Stamp>, Vec<Revocation>), String> {
     Ok((Some(stamp), content.revoked))
 }
 
-/// The content of the file for these certificates.
+/// Returns the content of the file for these certificates.
 pub(super) fn text(revoked: Vec<Revocation>) -> Result<Vec<u8>, String> {
     serde_json::to_vec(&RevocationsRecord { version: VERSION, revoked })
         .map_err(|e| format!("failed to write {FILE}: {e}"))

@@ -5,8 +5,8 @@ use super::Authority;
 const FILE: &str = "run";
 
 impl Authority {
-    /// The number of a new run, from 1. A missing or damaged file begins again: clients with an older resource version
-    /// then have to list again.
+    /// Returns the number of a new run, starting at 1. If the file is missing or damaged, the count starts again, and
+    /// clients with an older resource version must list again.
     ///
     /// # Errors
     /// The file cannot be read or written.

@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const KEY: &str = "server.key";
 const CERTIFICATE: &str = "server.crt";
-/// A certificate is replaced when less than this part of its life is left.
+/// A certificate is replaced when less than a third (1 / `LEAST_PART`) of its lifetime is left.
 const LEAST_PART: i32 = 3;
 
 /// The names under which clients reach the server.
@@ -27,8 +27,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// The DNS names of `access::dns_names`, 127.0.0.1, ::1, and these addresses. Unspecified ones (0.0.0.0, ::) are
-    /// left out: no client connects to them.
+    /// Creates the names: the DNS names of `access::dns_names`, 127.0.0.1, ::1, and these addresses. Unspecified
+    /// addresses (0.0.0.0, ::) are omitted, because no client connects to them.
     pub fn new(node: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Names {
         let own = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         Names {
@@ -45,14 +45,14 @@ pub struct Serving {
     pub key: PrivateKeyDer<'static>,
     /// The time from which `Authority::server` returns another certificate.
     pub renew: Timestamp,
-    /// True if the call has created the certificate.
+    /// Whether the call has created the certificate.
     pub is_new: bool,
 }
 
 impl Authority {
-    /// Returns the stored certificate if it is valid for at least a third of its life, has all of these names, and
-    /// belongs to the key and to the CA. Otherwise creates and stores another one, which is valid for a year. A server
-    /// that calls this again at `Serving::renew` and when its names change never has to restart.
+    /// Returns the stored certificate if it is valid for at least a third of its lifetime, has all of these names,
+    /// and belongs to the key and to the CA. Otherwise creates and stores another one, which is valid for a year. A
+    /// server that calls this again at `Serving::renew` and when its names change never has to restart.
     ///
     /// # Errors
     /// The files cannot be read or written, or a name is invalid. (A damaged file is replaced.)
@@ -72,22 +72,22 @@ impl Authority {
         params.subject_alt_names.extend(names.addresses.iter().map(|a| SanType::IpAddress(*a)));
         let key = issue::generate_key()?;
         let certificate = self.sign(&params, &key)?;
-        // An interruption between the two leaves a certificate that does not belong to the key: the next call replaces
-        // both.
+        // An interruption between the two writes leaves a certificate that does not belong to the key. The next call
+        // then replaces both.
         self.directory.write(KEY, key.serialize_pem().as_bytes())?;
         self.directory.write(CERTIFICATE, certificate.pem().as_bytes())?;
         let stored = self.existing_server(names, now)?;
         stored.map(|serving| Serving { is_new: true, ..serving }).ok_or_else(|| {
             let path = self.directory.path(CERTIFICATE);
             format!(
-                "{}: the new certificate is not valid; the CA may end too soon ({:.0})",
+                "{}: the new certificate is not valid; the CA may expire too soon ({:.0})",
                 path.display(),
                 self.expires()
             )
         })
     }
 
-    /// The stored certificate, if it can be used.
+    /// Returns the stored certificate, if it can be used.
     fn existing_server(&self, names: &Names, now: Timestamp) -> Result<Option<Serving>, String> {
         let (Some(pem), Some(key)) = (self.directory.read(CERTIFICATE)?, self.directory.read(KEY)?) else {
             return Ok(None);
@@ -109,7 +109,7 @@ impl Authority {
         Ok(usable.then(|| Serving { certificate, key: key.into(), renew, is_new: false }))
     }
 
-    /// Whether a client of rustls that trusts the CA would trust the certificate.
+    /// Reports whether a rustls client that trusts the CA would trust the certificate.
     fn has_signed_server(&self, certificate: &CertificateDer<'_>, now: Timestamp) -> bool {
         let mut roots = RootCertStore::empty();
         let Ok(certificate) = ParsedCertificate::try_from(certificate) else { return false };

@@ -21,7 +21,7 @@ fn later(seconds: i64) -> Timestamp {
     now() + SignedDuration::from_secs(seconds)
 }
 
-/// A root directory, and the directory of the certificates in it.
+/// Returns a root directory, and the directory of the certificates in it.
 fn root() -> (tempfile::TempDir, PathBuf) {
     let root = tempfile::tempdir().unwrap();
     let directory = directory(root.path());
@@ -44,7 +44,7 @@ fn parts(pem: &str) -> x509::Certificate {
     x509::read(&CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap()
 }
 
-/// The decision of a server that trusts the CA.
+/// Reports whether a server that trusts the CA accepts the client.
 fn is_accepted(authority: &Authority, client: &CertificateDer<'_>, at: Timestamp) -> bool {
     let mut roots = RootCertStore::empty();
     roots.add(authority.certificate().clone()).unwrap();
@@ -54,7 +54,7 @@ fn is_accepted(authority: &Authority, client: &CertificateDer<'_>, at: Timestamp
     verifier.verify_client_cert(client, &[], at).is_ok()
 }
 
-/// The files below the directory and their modes, except the lock and the records.
+/// Returns the files below the directory and their modes, except the lock and the records.
 fn files(directory: &Path) -> Vec<String> {
     let mut found: Vec<String> = fs::read_dir(directory)
         .unwrap()
@@ -93,7 +93,7 @@ fn the_certificates_belong_together_and_say_what_they_are_for() {
         assert!(!is_accepted(&authority, &der, later(366 * 24 * 3600)));
         assert!(issued.key_pem.starts_with("-----BEGIN PRIVATE KEY-----\n"));
     }
-    // A certificate of two roles has none.
+    // A certificate with the organisations of two roles gives no role.
     let two = x509::Certificate { organizations: vec!["wherry:view".into(), "wherry:edit".into()], ..ca.clone() };
     assert_eq!((Role::of(&two), Role::of(&ca)), (None, None));
 }

@@ -10,7 +10,7 @@ const EARLIEST: i64 = 1_767_225_600;
 /// 9000-01-01T00:00:00Z. A later time is wrong too, and ten more years would exceed the four digits of a certificate's
 /// year.
 const LATEST: i64 = 221_845_392_000;
-/// A certificate is valid from so long before its issue: the clocks of clients differ.
+/// How long before its issue a certificate becomes valid, because the clocks of clients differ.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -27,7 +27,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// `lifetime` from now on, and some minutes before; in whole seconds.
+    /// Returns a validity from some minutes before `now` to `lifetime` after it, in whole seconds.
     pub(super) fn starting(now: Timestamp, lifetime: Duration) -> Validity {
         // `check_clock` has limited `now`. The lifetime is limited by that of the CA.
         let second = |t: Timestamp| Timestamp::from_second(t.as_second()).unwrap_or(t);
@@ -35,21 +35,21 @@ impl Validity {
         Validity { from: second(now.checked_sub(SKEW).unwrap_or(now)), to: second(to) }
     }
 
-    /// The part of it that lies within `outer`.
+    /// Returns the part of the validity that lies within `outer`.
     pub(super) fn within(self, outer: Validity) -> Validity {
         Validity { from: self.from.max(outer.from), to: self.to.min(outer.to) }
     }
 
     pub(super) fn set(self, params: &mut CertificateParams) {
         let epoch = rcgen::date_time_ymd(1970, 1, 1);
-        // (`Timestamp::MAX` is in the year 9999, the last one of the library.)
+        // (`Timestamp::MAX` is in the year 9999, the last year that the library supports.)
         let since = |t: Timestamp| Duration::from_secs(u64::try_from(t.as_second()).unwrap_or(0));
         params.not_before = epoch + since(self.from);
         params.not_after = epoch + since(self.to);
     }
 }
 
-/// Refuses a clock that is obviously wrong: a certificate would start or end at a wrong time.
+/// Refuses a clock that is obviously wrong, because a certificate would start or end at a wrong time.
 pub(super) fn check_clock(now: Timestamp) -> Result<(), String> {
     if (EARLIEST..LATEST).contains(&now.as_second()) {
         return Ok(());
@@ -57,7 +57,7 @@ pub(super) fn check_clock(now: Timestamp) -> Result<(), String> {
     Err(wrong_clock(now, "this program is newer, or the time is absurd"))
 }
 
-/// The error for a clock that cannot be right.
+/// Returns the error for a clock that cannot be right.
 pub(super) fn wrong_clock(now: Timestamp, why: &str) -> String {
     format!(
         "the clock of this machine is wrong: it shows {now:.0}, but {why}; set the clock (date, hwclock) and \

@@ -11,11 +11,11 @@ use std::fs;
 const NO_NAMESPACE: &str = "-";
 
 impl PodFiles {
-    /// The pod directories, sorted by UID. Links and files next to them are ignored. A pod's name comes from its log
-    /// directory; without one, the namespace is `-` and the name is the UID.
+    /// Returns the pod directories, sorted by UID. Links and files next to them are ignored. A pod's name comes from
+    /// its log directory; without one, the namespace is `-` and the name is the UID.
     pub fn found(&self) -> Vec<PodDirectory> {
         let directories = directories(&self.layout.pods());
-        // A pod's directory is created first and removed last. Without one, the log directories are not needed.
+        // A pod's directory is created first and removed last. Without any, the log directories are not needed.
         let names = if directories.is_empty() { BTreeMap::new() } else { self.named_by_logs() };
         let of = |uid: String| {
             let name = names.get(&uid).cloned().unwrap_or_else(|| FullName::new(NO_NAMESPACE, &uid));
@@ -35,7 +35,7 @@ impl PodFiles {
     }
 }
 
-/// The names of the subdirectories. Logs a warning and returns nothing if the directory cannot be read.
+/// Returns the names of the subdirectories. Logs a warning and returns nothing if the directory cannot be read.
 fn directories(path: &str) -> Vec<String> {
     let list = match fs::read_dir(path) {
         Ok(list) => list,

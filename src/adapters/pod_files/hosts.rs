@@ -14,8 +14,8 @@ const LOCAL: &str = "127.0.0.1\tlocalhost\n\
     fe00::1\tip6-allnodes\n\
     fe00::2\tip6-allrouters\n";
 
-/// Returns the content of a pod's hosts file. `host` is the content of the host's file for a pod with `hostNetwork`. It
-/// is None for the others, which get a line for each of `ips`.
+/// Returns the content of a pod's hosts file. `host` is the content of the host's file for a pod with `hostNetwork`.
+/// It is None for other pods, which get a line for each of `ips`.
 pub fn content(pod: &Pod, ips: &[String], cluster_domain: &str, host: Option<&str>) -> String {
     let mut text = match host {
         Some(host) => format!("{HEADER_HOST_NETWORK}{host}"),

@@ -7,7 +7,7 @@
 //!
 //! The main thread creates Wherry's own directories and files. Termination messages, container logs and the host's
 //! hosts file can be on a file system that hangs, and a removed tree can be large: `message`, `host_hosts`,
-//! `remove_container` and `remove_pod` are for a helper thread.
+//! `remove_container` and `remove_pod` must run on a helper thread.
 
 mod error;
 mod found;
@@ -40,10 +40,10 @@ use std::sync::Arc;
 
 /// The gRPC code INTERNAL, used for file errors.
 const INTERNAL: u32 = 13;
-/// The number of termination message files that are kept for each container, the newest ones. (A kubelet keeps all
-/// until the pod is removed; a crashing container creates 100,000 a year.)
+/// Maximum number of termination message files that are kept for each container. Only the newest are kept. (A kubelet
+/// keeps all until the pod is removed; a crashing container creates 100,000 a year.)
 const KEPT_MESSAGES: usize = 8;
-/// The largest hosts file of the host that is copied, in bytes.
+/// Maximum size of the host's hosts file, in bytes.
 const MAX_HOSTS: u64 = 1 << 20;
 /// The longest file name on common file systems, in bytes.
 const MAX_FILE_NAME: usize = 255;
@@ -65,7 +65,7 @@ fn prepared(mounts: Vec<Mount>, host_ips: bool) -> Answer {
     Answer::Prepared(Prepared { mounts, host_ips: if host_ips { addresses() } else { Vec::new() } })
 }
 
-/// `terminationMessagePath` of a container, None if the pod has no such container or the path is empty.
+/// Returns the `terminationMessagePath` of a container; None if the pod has no such container or the path is empty.
 fn termination_path(pod: &Pod, container: &str) -> Option<String> {
     let spec = pod.container(container)?;
     spec.termination_message_path.clone().filter(|path| !path.is_empty())
@@ -112,7 +112,7 @@ impl PodFiles {
         }
     }
 
-    /// `PrepareContainer` for a pod with `hostNetwork`; `hosts` is the result of `host_hosts`.
+    /// Carries out `PrepareContainer` for a pod with `hostNetwork`. `hosts` is the result of `host_hosts`.
     pub fn prepare_on_host_network(
         &self,
         pod: &Pod,
@@ -124,12 +124,12 @@ impl PodFiles {
         answer(self.prepare_container(pod, container, ips, Some(hosts)).map(|mounts| prepared(mounts, host_ips)))
     }
 
-    /// `RemoveContainerFiles`, for a helper thread because a log can be large.
+    /// Carries out `RemoveContainerFiles`. Must run on a helper thread, because a log can be large.
     pub fn remove_container(&self, id: &str, log_path: &str) -> std::result::Result<(), OpError> {
         answer(self.remove_container_files(id, log_path))
     }
 
-    /// `RemovePod`, for a helper thread.
+    /// Carries out `RemovePod`. Must run on a helper thread.
     pub fn remove_pod(
         &self,
         uid: &str,
@@ -153,8 +153,9 @@ impl PodFiles {
         directory(&self.layout.pod_logs(&pod.name, &pod.uid), 0o755)
     }
 
-    /// Works even if the pod's directories are gone. `host` is the content of the host's hosts file, for a pod with
-    /// `hostNetwork`. The answer contains the mounts of /etc/hosts and of the new termination message file.
+    /// Creates the files of a container, even if the pod's directories are gone. `host` is the content of the host's
+    /// hosts file, for a pod with `hostNetwork`. Returns the mounts of /etc/hosts and of the new termination message
+    /// file.
     fn prepare_container(&self, pod: &Pod, container: &str, ips: &[String], host: Option<&str>) -> Result<Vec<Mount>> {
         one_part(container)?;
         self.prepare_pod(pod)?;
@@ -211,15 +212,16 @@ impl PodFiles {
     }
 
     /// Removes all files of a pod. Continues after an error and returns the first one. The pod's directory is removed
-    /// last, and only after everything else: after a kill of Wherry it is the only trace of a pod without a record.
+    /// last, and only after everything else, because it is the only trace of a pod without a record if Wherry is
+    /// killed.
     fn remove_all(&self, uid: &str, namespace: &str, name: &str, kill: bool, keep_directory: bool) -> Result<()> {
         for part in [uid, namespace, name] {
             one_part(part)?;
         }
         let logs = format!("{namespace}_{name}_{uid}");
         [
-            // First: the check that no other owner uses the UID was made just now, and removing a large log takes
-            // minutes.
+            // Remove the cgroups first: the check that no other owner uses the UID was made just now, and removing a
+            // large log takes minutes.
             (self.remove_cgroup)(uid, kill),
             self.remove_links(namespace, name, &format!("{}/{logs}/", self.layout.logs)),
             remove_tree(&self.layout.logs, &logs),
@@ -257,7 +259,7 @@ pub fn answer<T>(result: Result<T>) -> std::result::Result<T, OpError> {
     result.map_err(|message| OpError::Answered { code: Code::Other(INTERNAL), message })
 }
 
-/// `<pod>_<namespace>_<container>-<id>.log`, with the part before `.log` truncated to fit in a file name.
+/// Returns `<pod>_<namespace>_<container>-<id>.log`, with the part before `.log` truncated to fit in a file name.
 fn link_name(pod: &str, namespace: &str, container: &str, id: &str) -> String {
     let mut name = format!("{pod}_{namespace}_{container}-{id}");
     let mut end = name.len().min(MAX_FILE_NAME - ".log".len());
@@ -298,8 +300,8 @@ fn one_part(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Creates a directory with exactly this mode, whatever the umask, and its missing parents with mode 0755. Does not
-/// change an existing directory.
+/// Creates a directory with exactly this mode, regardless of the umask, and its missing parents with mode 0755. Does
+/// not change an existing directory.
 fn directory(path: &str, mode: u32) -> Result<()> {
     match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
         Ok(()) => rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(|e| failed("set the mode of", path, e)),
@@ -329,7 +331,7 @@ fn write_in_place(path: &str, content: &str) -> Result<()> {
     let mode = Mode::from_raw_mode(0o644);
     let mut file = File::from(rustix::fs::open(path, flags, mode).map_err(|e| failed("open", path, e))?);
     let wrong = |e: std::io::Error| format!("failed to write {path}: {e}");
-    // The capacity allows one read for the whole file.
+    // The capacity lets one read return the whole file.
     let mut there = Vec::with_capacity(content.len() + 1);
     (&mut file).take(content.len() as u64 + 1).read_to_end(&mut there).map_err(wrong)?;
     rustix::fs::fchmod(&file, mode).map_err(|e| failed("set the mode of", path, e))?;

@@ -1,10 +1,10 @@
 //! Removes a directory tree that a container may have manipulated.
 //!
-//! Every step is relative to an open directory and follows no symlink, so a directory that is replaced by a link
-//! meanwhile does no harm. A mount point in the tree is not entered (openat2 with RESOLVE_NO_XDEV; on a kernel without
-//! it, a comparison of the mounts) and is an error, because the mounted file system is not Wherry's. Each level needs
-//! one open descriptor. Directories below a maximum depth are first moved up, so that a tree of any depth needs few
-//! descriptors.
+//! Every step is relative to an open directory and follows no symlink, so a directory that is replaced with a link in
+//! the meantime does no harm. A mount point in the tree is not entered (openat2 with RESOLVE_NO_XDEV; on a kernel
+//! without it, a comparison of the mounts) and is an error, because the mounted file system is not Wherry's. Each
+//! level needs two open descriptors. Directories below a maximum depth are first moved up, so that a tree of any depth
+//! needs few descriptors.
 
 use super::error::{Result, failed};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -28,7 +28,8 @@ struct OpenDirectory {
     stalls: usize,
 }
 
-/// Removes `parent/name` and everything below it. It may also be a file or a link. Succeeds if it is gone.
+/// Removes `parent/name` and everything below it. The path may also be that of a file or a link. Succeeds if it does
+/// not exist.
 ///
 /// # Errors
 /// An entry cannot be removed, or is a mount point. The error names the path.
@@ -49,11 +50,11 @@ pub fn remove_tree(parent: &str, name: &str) -> Result<()> {
     }
 }
 
-/// Removes everything below a directory. No container may be able to change its path. Does nothing if it is gone, or is
-/// a file or a link.
+/// Removes everything below a directory, whose own path no container may be able to change. Does nothing if the path
+/// does not exist, or is that of a file or a link.
 ///
 /// # Errors
-/// The first error; the other entries are removed all the same.
+/// The first error; the other entries are removed nevertheless.
 pub fn remove_below(directory: &str) -> Result<()> {
     let Ok(true) = std::fs::symlink_metadata(directory).map(|m| m.is_dir()) else { return Ok(()) };
     let entries = std::fs::read_dir(directory).map_err(|e| format!("failed to read {directory}: {e}"))?;
@@ -199,14 +200,14 @@ fn open_below(dir: impl AsFd, name: &CStr) -> std::result::Result<OwnedFd, Errno
     }
 }
 
-/// As `open_below`, without openat2.
+/// Does the same as `open_below`, without openat2.
 fn open_in_mount(dir: impl AsFd, name: &CStr, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
     let fd = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
     if mount_id(&fd)? == mount_id(&dir)? { Ok(fd) } else { Err(Errno::XDEV) }
 }
 
-/// The id of the mount that an open file is in. It differs for a bind mount of the same file system. Read from /proc,
-/// because statx(2) has it only since Linux 5.8.
+/// Returns the id of the mount that contains an open file. It differs for a bind mount of the same file system. Read
+/// from /proc, because statx(2) provides it only since Linux 5.8.
 ///
 /// # Errors
 /// /proc cannot be read.
@@ -217,7 +218,7 @@ pub fn mount_id(fd: impl AsFd) -> std::result::Result<u64, Errno> {
     id.and_then(|id| id.trim().parse().ok()).ok_or(Errno::IO)
 }
 
-/// Whether the path exists, also as a broken link.
+/// Reports whether the path exists, even if it is a dangling link.
 #[cfg(test)]
 pub fn exists(path: &str) -> bool {
     rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok()

@@ -1,4 +1,4 @@
-//! Termination messages: from the file that a container can write, or from the end of its log if the pod has
+//! Reads termination messages: from the file that a container can write to, or from the end of its log if the pod has
 //! `terminationMessagePolicy: FallbackToLogsOnError`.
 //!
 //! The limits are a kubelet's: the last 4096 bytes of the file, or the last 2048 bytes of the text of the log's last 80
@@ -50,7 +50,7 @@ fn random() -> Result<u32> {
     Ok(u32::from_ne_bytes(bytes))
 }
 
-/// Removes all but the newest `keep` files. Ignores errors, because old messages are only a convenience.
+/// Removes all but the newest `keep` files. Ignores errors, because a leftover message does no harm.
 pub fn forget_old(directory: &str, keep: usize) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     let mut files: Vec<_> = entries
@@ -66,8 +66,8 @@ pub fn forget_old(directory: &str, keep: usize) {
     }
 }
 
-/// Reads the termination message. With `fallback`, uses the log if the file is empty. For a helper thread, because
-/// these files can be on a file system that hangs.
+/// Reads the termination message. With `fallback`, uses the log if the file is empty. Must run on a helper thread,
+/// because these files can be on a file system that hangs.
 pub fn message(file: Option<&str>, log: &str, fallback: bool) -> String {
     let told = match file.map(|path| (path, tail(path, MAX_MESSAGE))) {
         None => String::new(),
@@ -98,7 +98,7 @@ fn tail(path: &str, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of the lines of a log. A partial line is joined with the next one.
+/// Returns the text of the lines of a log. A partial line is joined with the next one.
 fn log_text(bytes: &[u8]) -> String {
     let cut = bytes.len() as u64 == LOG_TAIL;
     let mut lines: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();

@@ -261,7 +261,7 @@ fn a_removal_deletes_all_files_of_one_pod_and_no_others() {
     prepare(&place, &pod, 0);
     let link = FilesCall::LinkLog { pod, container: "main".into(), id: ContainerId::from("c1"), attempt: 0 };
     place.files.execute(&link).unwrap();
-    // A link of another pod with the same prefix, and a directory behind a link.
+    // There is a link of another pod with the same prefix, and a directory behind a link.
     std::os::unix::fs::symlink(
         format!("{base}/logs/default_other_u2/main/0.log"),
         format!("{base}/links/p20_default_x-c2.log"),
@@ -325,7 +325,7 @@ fn a_tree_is_removed_however_deep_and_wide_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let base = dir.path().to_str().unwrap();
     std::fs::create_dir(format!("{base}/t")).unwrap();
-    // Deeper than the maximum length of a path, so each level is created relative to its parent.
+    // The tree is deeper than the maximum length of a path, so each level is created relative to its parent.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut fd = rustix::fs::open(format!("{base}/t"), flags, Mode::empty()).unwrap();
     for _ in 0..3000 {

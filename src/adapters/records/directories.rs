@@ -4,7 +4,7 @@ use crate::adapters::durable;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Makes the names in a directory durable. A missing directory has none.
+/// Makes changes to the entries of a directory durable. Succeeds if the directory does not exist.
 pub(super) fn sync_directory(directory: &Path) -> Result<(), String> {
     match durable::sync(directory) {
         // The directory does not exist: no record of this kind was ever written.
@@ -18,7 +18,7 @@ pub(super) fn make_directory(directory: &Path) -> Result<(), String> {
     durable::make_directory(directory, 0o750).map_err(|e| failed("create directory", directory, &e))
 }
 
-/// The text of an error: what failed, and on which path.
+/// Returns the text of an error: what failed, and on which path.
 pub(super) fn failed(what: &str, path: &Path, e: &dyn std::fmt::Display) -> String {
     format!("failed to {what} {}: {e}", path.display())
 }

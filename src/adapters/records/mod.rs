@@ -1,14 +1,15 @@
 //! Stores small records that survive the process, one file each: `<root>/records/<kind>/<key>.json`.
 //!
-//! A record is written to a temporary file, synced, and renamed over the old one; then the directory is synced. After a
-//! power cut the file is therefore either the old record or the new one. The first line of a file contains a version
+//! A record is written to a temporary file, synced, and renamed over the old one; then the directory is synced. After
+//! a power cut the file is therefore either the old record or the new one. The first line of a file contains a version
 //! and the SHA-256 of the value; the rest is the value. An invalid file (truncated, damaged, of another version) is
-//! renamed to `*.corrupt` with a warning, because a broken record must not prevent the start of a node. Only the engine
-//! interprets values. `seal` is the form of a sealed record. A sealed record without its key is not invalid: it stays.
+//! renamed to `*.corrupt` with a warning, because a broken record must not prevent the start of a node. Only the
+//! engine interprets values. `seal` defines the format of sealed records. A sealed record whose key is missing is not
+//! invalid and is kept.
 //!
-//! A write waits for the disk, so changes must be made in a helper thread. The agent abandons a thread that hangs, but
-//! the thread may continue much later. Each batch of changes therefore has a number and temporary files of its own, and
-//! has no effect once a later batch has started. `Root` is the root directory with its lock and its id.
+//! A write waits for the disk, so changes must be made on a helper thread. The agent abandons a thread that hangs, but
+//! the thread may continue much later. Each batch of changes therefore has its own number and temporary files, and has
+//! no effect once a later batch has started. `Root` is the root directory with its lock and its id.
 
 mod directories;
 pub mod queue;
@@ -35,17 +36,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The version of the file format. The content of a value has a version of its own, inside the value.
+/// The version of the file format. The value has its own version, which is part of the value.
 const VERSION: u32 = 1;
 const SUFFIX: &str = ".json";
 /// The suffix of a temporary file, after the number of its batch.
 const ASIDE: &str = ".new";
-/// The longest ending of a temporary file: `.`, a number, and ASIDE.
+/// Maximum length of the suffix of a temporary file: `.`, a number, and ASIDE.
 const MAX_ASIDE: usize = 1 + 20 + ASIDE.len();
 const CORRUPT: &str = ".corrupt";
-/// The number of `*.corrupt` files that are kept for each kind: the newest.
+/// Maximum number of `*.corrupt` files of each kind. Only the newest are kept.
 const MAX_CORRUPT: usize = 20;
-/// The largest record file, in bytes. Wherry writes no larger one.
+/// Maximum size of a record file, in bytes. Wherry writes no larger ones.
 const MAX_SIZE: u64 = 4 << 20;
 /// The longest file name on common file systems, in bytes.
 const MAX_FILE_NAME: usize = 255;
@@ -98,7 +99,7 @@ impl Records {
         for (kind, directory) in entries(&self.directory).into_iter().filter(|(k, _)| kinds.contains(&k.as_str())) {
             for (file, path) in entries(&directory) {
                 if file.ends_with(ASIDE) {
-                    // An unfinished write, which was never reported as done.
+                    // An unfinished write left this file. The write was never reported as done.
                     let _ = fs::remove_file(&path);
                     continue;
                 }
@@ -113,11 +114,11 @@ impl Records {
         records
     }
 
-    /// The valid records of these kinds, as `load` returns them, for another process than the agent: changes nothing,
-    /// and leaves out invalid records.
+    /// Returns the valid records of these kinds, as `load` does, in a process other than the agent. Changes nothing,
+    /// and skips invalid records.
     ///
     /// # Errors
-    /// This user may not read the records.
+    /// A directory cannot be read, for example because the user lacks the permission.
     pub fn look(root: &Path, kinds: &[&str], key: Option<&SealKey>) -> Result<Vec<StoredRecord>, String> {
         let mut records = Vec::new();
         for kind in kinds {
@@ -136,8 +137,8 @@ impl Records {
         Ok(records)
     }
 
-    /// Makes changes in their order, each with a result of its own. A change that succeeded is durable when the
-    /// function returns. All changes of one directory share its sync. Deleting or setting aside a record that does not
+    /// Makes the changes in order, and returns one result for each. A change that succeeded is durable when the
+    /// function returns. All changes in one directory share one sync. Deleting or setting aside a record that does not
     /// exist succeeds. An error means that the key is invalid, that the file cannot be changed, or that a later batch
     /// has started.
     pub fn make(&self, changes: &[RecordChange]) -> Vec<Result<(), String>> {
@@ -147,7 +148,7 @@ impl Records {
         made.into_iter().map(|directory| directory.and_then(&mut sync)).collect()
     }
 
-    /// Returns the directory that has to be synced.
+    /// Makes a change. Returns the directory that has to be synced.
     fn make_one(&self, change: &RecordChange) -> Result<PathBuf, String> {
         let key = match change {
             RecordChange::Put { key, .. } | RecordChange::Seal { key, .. } => key,
@@ -197,7 +198,7 @@ impl Records {
         Ok(())
     }
 
-    /// Removes the plain `*.corrupt` files of a kind. Returns the directory that has to be synced.
+    /// Removes the `*.corrupt` files of a kind that are not sealed. Returns the directory that has to be synced.
     fn remove_corrupt(&self, kind: &str) -> Result<PathBuf, String> {
         let directory = self.directory.join(kind);
         if !directory.is_dir() {
@@ -212,7 +213,7 @@ impl Records {
         Ok(directory)
     }
 
-    /// Makes a change, unless a later batch has started: then this change is out of date.
+    /// Makes a change, unless a later batch has started, which makes this change obsolete.
     fn take_effect(&self, path: &Path, change: impl FnOnce() -> std::io::Result<()>) -> Result<(), String> {
         let _held = self.order.taking_effect.lock().unwrap_or_else(PoisonError::into_inner);
         if self.order.newest.load(Ordering::SeqCst) != self.batch {
@@ -235,11 +236,12 @@ impl Records {
     }
 }
 
-/// The names and paths of a directory's entries. Logs a warning and returns nothing if the directory cannot be read.
+/// Returns the names and paths of a directory's entries. Logs a warning and returns nothing if the directory cannot be
+/// read.
 fn entries(directory: &Path) -> Vec<(String, PathBuf)> {
     let list = match fs::read_dir(directory) {
         Ok(list) => list,
-        // A file in place of a directory is not Wherry's.
+        // Wherry has not created a file in place of a directory.
         Err(e) if e.kind() == ErrorKind::NotADirectory => return Vec::new(),
         Err(e) => {
             log::warn!("failed to read records; continuing without them directory={} error={e:?}", directory.display());
@@ -274,14 +276,14 @@ fn stored(kind: &str, name: &str, path: &Path, key: Option<&SealKey>) -> Result<
     Ok(StoredRecord { key: name, content })
 }
 
-/// The content of a plain file.
+/// Returns the content of a plain file with this value.
 fn plain(path: &Path, value: &str) -> Result<Vec<u8>, String> {
     let header = Header { version: VERSION, sha256: uid::digest_of_bytes(value.as_bytes()) };
     let header = serde_json::to_string(&header).map_err(|e| failed("write", path, &e))?;
     Ok(format!("{header}\n{value}").into_bytes())
 }
 
-/// The value of a plain file.
+/// Returns the value in a plain file.
 fn value_of(content: Vec<u8>) -> Result<String, String> {
     let text = String::from_utf8(content).map_err(|e| e.utf8_error().to_string())?;
     let (header, value) = text.split_once('\n').ok_or("truncated: no first line")?;

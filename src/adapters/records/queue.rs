@@ -1,5 +1,5 @@
-//! Changes that wait for the batch before them. Of several changes of one record only the last is made: a source that
-//! changes a record faster than the disk stores it makes the queue no longer.
+//! Changes that wait until the current batch ends. Of several changes to one record, only the last is made. A record
+//! that changes faster than the disk stores it therefore does not make the queue longer.
 
 use crate::engine::effect::RecordChange;
 use crate::engine::op::OpId;
@@ -48,7 +48,8 @@ impl Queue {
     }
 }
 
-/// The record that has only the last of such changes. A record that is set aside is kept under another name.
+/// Returns the record if a later change to it supersedes this one. Setting a record aside is not superseded, because
+/// it keeps the record under another name.
 fn replaced(change: &RecordChange) -> Option<&str> {
     match change {
         RecordChange::Put { key, .. } | RecordChange::Seal { key, .. } | RecordChange::Delete { key } => Some(key),
@@ -56,7 +57,7 @@ fn replaced(change: &RecordChange) -> Option<&str> {
     }
 }
 
-/// The change concerns the record.
+/// Reports whether the change affects the record.
 fn is_of(change: &RecordChange, record: &str) -> bool {
     match change {
         RecordChange::SetAside { key } => key == record,

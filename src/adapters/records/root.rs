@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 const ID_BYTES: usize = 16;
-/// An earlier time (September 2020) shows that the clock was not set.
+/// A time before this one (September 2020) shows that the clock was not set.
 const CLOCK_IS_SET: Duration = Duration::from_secs(1_600_000_000);
 
 /// A root directory, locked until the value is dropped. The kernel releases the lock when the process ends.
@@ -29,7 +29,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// The descriptor of the lock file.
+    /// Returns the descriptor of the lock file.
     pub fn descriptor(&self) -> i32 {
         self.lock.as_raw_fd()
     }
@@ -48,7 +48,7 @@ impl Root {
     }
 }
 
-/// Reads the id of a root directory; None if no wherry has ever used it. Creates nothing.
+/// Reads the id of a root directory; None if Wherry has never used the directory. Creates nothing.
 ///
 /// # Errors
 /// The id cannot be read or is invalid.
@@ -60,7 +60,8 @@ pub fn existing_id(root: &Path) -> Result<Option<String>, String> {
     id(&path).map(Some)
 }
 
-/// The time of the file. A board without a clock of its own begins each boot at a time long ago.
+/// Returns the modification time of the file; None if the clock was not set. A board without a real-time clock starts
+/// each boot with a time long ago.
 fn created(id: &Path) -> Option<Wall> {
     let since_epoch = fs::metadata(id).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
     let at = Wall(i64::try_from(since_epoch.as_nanos()).ok()?);
@@ -96,7 +97,7 @@ fn lock(path: &Path) -> Result<File, String> {
         }
         Err(e) => return Err(failed("lock", path, &std::io::Error::from(e))),
     }
-    // The PID is for users and for the message above. The lock works without it, also on a full disk.
+    // The PID is for users and for the message above. The lock also works without it, for example on a full disk.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }

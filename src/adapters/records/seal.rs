@@ -1,13 +1,13 @@
-//! The sealing of a record (C15): ChaCha20-Poly1305, which is fast also on processors without instructions for AES.
+//! Seals records (C15) with ChaCha20-Poly1305, which is fast even on processors without AES instructions.
 //!
 //! A sealed file begins with a line of text: a magic word, the version of this format, and the id of the key. A nonce
 //! of 96 random bits, the encrypted value and its tag follow. The associated data are that line and the name of the
-//! record, `kind/name`, which contains the namespace and name of a Secret or the UID of a pod. A file therefore opens
-//! only in its own place. An older file of the same record opens too.
+//! record, `kind/name`, which contains the namespace and name of a Secret or the UID of a pod. A file can therefore be
+//! opened only as the record that it was written for. An older file of the same record can be opened too.
 //!
-//! The key of a credential is derived with HKDF-SHA256, so a credential may have any form with enough random bytes. The
-//! id of a key is derived too, and does not reveal it. It distinguishes a file of another key, which has to stay, from
-//! a damaged one.
+//! The key is derived from a credential with HKDF-SHA256, so a credential may have any form with enough random bytes.
+//! The id of a key is derived too, and does not reveal the key. It distinguishes a file that is sealed with another
+//! key, which has to be kept, from a damaged one.
 
 use crate::api::uid;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -27,13 +27,13 @@ const ID_BYTES: usize = 8;
 
 /// The key of the service.
 pub struct SealKey {
-    /// In hexadecimal digits.
+    /// The id of the key, in hexadecimal digits.
     id: String,
     aead: LessSafeKey,
     random: SystemRandom,
 }
 
-/// Without the key itself.
+/// Omits the key itself.
 impl fmt::Debug for SealKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.id)
@@ -43,11 +43,11 @@ impl fmt::Debug for SealKey {
 /// Why a sealed file cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// Another key has sealed it.
+    /// The file is sealed with another key.
     OtherKey,
-    /// A later version of Wherry has written it.
+    /// The file has another version of the format.
     Version(String),
-    /// It was changed or truncated, or belongs to another record.
+    /// The file was changed or truncated, or belongs to another record.
     Damaged,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// A length of the output of HKDF.
+/// The length of an output of HKDF.
 struct Length(usize);
 
 impl KeyType for Length {
@@ -71,13 +71,15 @@ impl KeyType for Length {
 }
 
 impl SealKey {
+    /// Derives the key from a credential.
+    ///
     /// # Errors
-    /// The credential is too short or too long for a key. The text does not show it.
+    /// The credential is too short or too long for a key. The message does not contain the credential.
     pub fn of_credential(credential: &[u8]) -> Result<SealKey, String> {
         let length = credential.len();
         if !(MIN_CREDENTIAL..=MAX_CREDENTIAL).contains(&length) {
             return Err(format!(
-                "it has {length} bytes; it must have {MIN_CREDENTIAL} to {MAX_CREDENTIAL} random ones"
+                "it has {length} bytes; it must have {MIN_CREDENTIAL} to {MAX_CREDENTIAL} random bytes"
             ));
         }
         let source = Salt::new(HKDF_SHA256, SALT).extract(credential);
@@ -92,14 +94,14 @@ impl SealKey {
         Ok(SealKey { id: uid::hex(&id), aead: LessSafeKey::new(aead), random: SystemRandom::new() })
     }
 
-    /// The content of a sealed file. `name` is `kind/name`.
+    /// Returns the content of a sealed file. `name` is `kind/name`.
     ///
     /// # Errors
-    /// The kernel has no random numbers.
+    /// The kernel provides no random numbers, or the value is too long.
     pub fn seal(&self, name: &str, value: &str) -> Result<Vec<u8>, String> {
         let header = format!("{MAGIC} {VERSION} {}\n", self.id);
         let mut nonce = [0; NONCE_LEN];
-        self.random.fill(&mut nonce).map_err(|_| "the kernel has no random numbers".to_owned())?;
+        self.random.fill(&mut nonce).map_err(|_| "the kernel provides no random numbers".to_owned())?;
         let mut content = Vec::with_capacity(header.len() + NONCE_LEN + value.len() + CHACHA20_POLY1305.tag_len());
         content.extend_from_slice(header.as_bytes());
         content.extend_from_slice(&nonce);
@@ -111,7 +113,7 @@ impl SealKey {
         Ok(content)
     }
 
-    /// The value of a sealed file.
+    /// Returns the value of a sealed file.
     ///
     /// # Errors
     /// See `OpenError`.
@@ -130,7 +132,7 @@ impl SealKey {
     }
 }
 
-/// Returns true if the content is that of a sealed file, perhaps a damaged one.
+/// Reports whether the content is that of a sealed file, even a damaged one.
 pub fn is_sealed(content: &[u8]) -> bool {
     content.strip_prefix(MAGIC.as_bytes()).is_some_and(|rest| rest.starts_with(b" "))
 }
@@ -138,18 +140,18 @@ pub fn is_sealed(content: &[u8]) -> bool {
 /// Checks a sealed file as far as that is possible without its key.
 ///
 /// # Errors
-/// Its first line is damaged or of another version.
+/// The first line is damaged or has another version.
 pub fn check(content: &[u8]) -> Result<(), OpenError> {
     Header::read(content).map(|_| ())
 }
 
 fn associated(header: &str, name: &str) -> Aad<Vec<u8>> {
-    // The header ends with a line break, and has no other one.
+    // The header ends with a line break and contains no other one, so the boundary is unambiguous.
     Aad::from([header.as_bytes(), name.as_bytes()].concat())
 }
 
 struct Header<'c> {
-    /// With the line break.
+    /// Includes the line break.
     line: &'c str,
     key: &'c str,
     rest: &'c [u8],
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(key(2).open(NAME, &content), Err(OpenError::OtherKey));
         let later = [b"wherry-sealed 2 new form\n".as_slice(), &content[33..]].concat();
         assert_eq!(key(1).open(NAME, &later), Err(OpenError::Version("2".into())));
-        // The id of another key in the header does not help.
+        // A header with the id of another key does not help.
         let forged = [format!("wherry-sealed 1 {}\n", key(2).id).as_bytes(), &content[33..]].concat();
         assert_eq!(key(2).open(NAME, &forged), Err(OpenError::Damaged));
         for hostile in
@@ -231,7 +233,7 @@ mod tests {
     fn a_credential_that_is_no_key_is_refused_and_never_shown() {
         for length in [0, 31, 4097] {
             let error = SealKey::of_credential(&vec![b'h'; length]).unwrap_err();
-            assert_eq!(error, format!("it has {length} bytes; it must have 32 to 4096 random ones"));
+            assert_eq!(error, format!("it has {length} bytes; it must have 32 to 4096 random bytes"));
         }
         assert_eq!(key(1).id, key(1).id);
         assert_ne!(key(1).id, key(2).id);

@@ -7,7 +7,7 @@ fn open() -> (tempfile::TempDir, Records) {
     (dir, records)
 }
 
-/// The values that are not locked.
+/// Returns the values that are not locked.
 fn values(records: &[StoredRecord]) -> Vec<(String, String)> {
     records.iter().filter_map(|record| Some((record.key.clone(), record.value()?.to_owned()))).collect()
 }
@@ -96,7 +96,7 @@ fn a_damaged_record_is_set_aside_and_the_rest_is_read() {
     fs::write(file("newer"), text.replace("\"version\":1", "\"version\":2")).unwrap();
     fs::write(file("empty"), "").unwrap();
     fs::write(file("header"), [0xff, 0xfe, b'\n', b'{', b'}']).unwrap();
-    // Left by a write that a power cut interrupted.
+    // A write that a power cut interrupted left this file.
     fs::write(directory.join("half.json.3.new"), "{").unwrap();
     fs::write(dir.path().join("records/stray"), "").unwrap();
 
@@ -233,7 +233,7 @@ fn contents(records: &Records) -> Vec<Content> {
     records.load(&["objects", "tokens"]).into_iter().map(|record| record.content).collect()
 }
 
-/// No file below the directory contains the text.
+/// Reports whether no file below the directory contains the text.
 fn nowhere(directory: &Path, text: &str) -> bool {
     entries(directory).into_iter().all(|(_, path)| match path.is_dir() {
         true => nowhere(&path, text),
@@ -262,7 +262,7 @@ fn a_kill_during_the_sealing_leaves_the_plain_record_or_the_sealed_one() {
     let dir = tempfile::tempdir().unwrap();
     let records = Records::open(dir.path(), key(1)).unwrap();
     put(&records, SECRET, "hunter2").unwrap();
-    // The temporary file of an unfinished write.
+    // This is the temporary file of an unfinished write.
     let sealed = key(1).unwrap().seal(SECRET, "hunter2").unwrap();
     let aside = dir.path().join("records/objects/secret.shop.keys.json.7.new");
     for length in [0, 20, 40, sealed.len()] {
@@ -272,7 +272,7 @@ fn a_kill_during_the_sealing_leaves_the_plain_record_or_the_sealed_one() {
         assert!(!aside.exists());
     }
     seal(&records, SECRET, "hunter2").unwrap();
-    // The reverse: the rest of an unfinished plain write.
+    // The reverse case: an unfinished plain write left this file.
     fs::write(&aside, "{}\nhunter2").unwrap();
     assert_eq!(contents(&Records::open(dir.path(), key(1)).unwrap()), [Content::Sealed("hunter2".into())]);
     assert!(nowhere(dir.path(), "hunter2"));

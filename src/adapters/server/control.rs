@@ -1,4 +1,5 @@
-//! The requests for the engine on the control socket: their bodies (`api::control`) in, their answers out. Pure.
+//! The requests for the engine on the control socket: parses their bodies (`api::control`) and formats their answers.
+//! Pure.
 
 use super::routes::Ask;
 use crate::api::control::{
@@ -16,7 +17,7 @@ use crate::net::server::exchange::{Body, JSON, Response};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// The request for the engine. `query`: `?uid=` is the UID of a pod.
+/// Parses a request for the engine. In `query`, `?uid=` is the UID of a pod.
 ///
 /// # Errors
 /// The body is not valid JSON for this route.
@@ -84,7 +85,7 @@ fn stream(body: &[u8]) -> Result<control::StreamRequest, RequestError> {
 pub fn response<S>(answer: Result<Reply, RequestError>) -> Response<S> {
     match answer {
         Ok(Reply::Drained(drained)) => Response::json(serde_json::to_vec(&drained).unwrap_or_default()),
-        // (No route of the control socket requests it.)
+        // (No route of the control socket requests these.)
         Ok(Reply::Shortened | Reply::Evicted { .. } | Reply::Permitted { .. }) => Response::text(200, ""),
         Ok(Reply::Cordoned { on: true }) => Response::text(200, "the node is cordoned\n"),
         Ok(Reply::Cordoned { on: false }) => Response::text(200, "the node is not cordoned\n"),
@@ -100,7 +101,7 @@ pub fn response<S>(answer: Result<Reply, RequestError>) -> Response<S> {
     }
 }
 
-/// The body of the answer: a line of JSON, the command's stdout, and then its stderr.
+/// Returns the answer for a command that has ended: a line of JSON, the command's stdout, and then its stderr.
 fn executed<S>(output: ExecOutput, output_end: OutputEnd) -> Response<S> {
     let ExecOutput { exit_code, stdout, stderr } = output;
     let head = ExecHead { exit_code, stdout_bytes: stdout.len() as u64, output_end };

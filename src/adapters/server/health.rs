@@ -8,7 +8,7 @@ use crate::net::server::exchange::Response;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub name: &'static str,
-    /// The reason of the failure; None if the check passes.
+    /// The reason for the failure; None if the check passes.
     pub failure: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The node's listeners: the control socket, the health port, the read-only port, and over TLS the server of a
+//! The node's listeners: the control socket, the health port, the read-only port, and (over TLS) the server of a
 //! cluster's node and the Kubernetes API; and the routes of each. GET and HEAD read, POST changes something.
 
 use super::api;
@@ -15,9 +15,9 @@ pub static LISTENERS: [ListenerRules; 5] = [
     ListenerRules { watches: 16, watches_of_root: 4, watch_stall_timeout: None, ..local("Control", "socket") },
     local("Health", "healthzBindAddress:healthzPort"),
     local("ReadOnly", "address:readOnlyPort"),
-    // Users who follow logs, and sessions.
+    // For users who follow logs, and for sessions.
     ListenerRules { connections: 256, ..secure("Node", "address:port") },
-    // 1,000 watches, and room for commands. A request with a large body can be refused before the body arrives.
+    // For 1,000 watches and for commands. A request with a large body can be refused before the body arrives.
     ListenerRules {
         connections: 1_200,
         drain: (api::MAX_BODY, Duration::from_secs(5)),
@@ -41,8 +41,8 @@ const fn local(name: &'static str, field: &'static str) -> ListenerRules {
     }
 }
 
-/// A listener for clients of Kubernetes, who may read a list or log slowly, with a pager. They cost no memory
-/// meanwhile.
+/// A listener for clients of Kubernetes, who may read a list or log slowly, with a pager. Such clients cost no
+/// memory.
 const fn secure(name: &'static str, field: &'static str) -> ListenerRules {
     ListenerRules {
         is_secure: true,
@@ -63,7 +63,7 @@ pub enum ListenerKind {
     Health,
     /// `readOnlyPort`: `/healthz`, `/metrics`, `/metrics/probes`, `/pods`.
     ReadOnly,
-    /// `port`: the server of a cluster's node over TLS, as a kubelet has it. A client certificate is optional.
+    /// `port`: the server of a cluster's node over TLS, like that of a kubelet. A client certificate is optional.
     Node,
     /// `kubectlPort`: the Kubernetes API over TLS, for clients with a certificate.
     Kubectl,
@@ -78,7 +78,7 @@ impl ListenerKind {
         ListenerKind::Kubectl,
     ];
 
-    /// The index of this listener in `LISTENERS`.
+    /// Returns the index of this listener in `LISTENERS`.
     pub fn id(self) -> ListenerId {
         ListenerId(match self {
             ListenerKind::Control => 0,
@@ -89,7 +89,7 @@ impl ListenerKind {
         })
     }
 
-    /// The listener at this place.
+    /// Returns the listener with this index.
     pub fn of(ListenerId(index): ListenerId) -> Option<ListenerKind> {
         ListenerKind::ALL.get(index).copied()
     }
@@ -102,13 +102,13 @@ pub enum Route {
     Ask(Ask),
     /// Closes the connections of clients whose certificates were revoked.
     KubectlReload,
-    /// All paths of the node's server, also those that do not exist (`api::kube::kubelet_request`).
+    /// All paths of the node's server, including those that do not exist (`api::kube::kubelet_request`).
     Node,
-    /// All paths of the Kubernetes API, also those that do not exist (`api::kube::path`).
+    /// All paths of the Kubernetes API, including those that do not exist (`api::kube::path`).
     Api,
 }
 
-/// Shows something.
+/// A page that shows data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
     Healthz,
@@ -218,7 +218,7 @@ impl LocalPath {
 }
 
 impl Route {
-    /// The route of `path` at this listener, if there is one.
+    /// Returns the route of `path` at this listener, if there is one.
     pub fn find(listener_kind: ListenerKind, path: &str) -> Option<Route> {
         match listener_kind {
             ListenerKind::Kubectl => Some(Route::Api),
@@ -229,8 +229,8 @@ impl Route {
         }
     }
 
-    /// The methods of `path` at this listener, and whether its requests have a body. An unknown path has GET and HEAD,
-    /// so that they get a 404.
+    /// Returns the methods of `path` at this listener, and whether its requests have a body. An unknown path accepts
+    /// GET and HEAD, so that such requests get a 404.
     pub fn accepts(listener_kind: ListenerKind, path: &str) -> Accepts {
         match listener_kind {
             ListenerKind::Kubectl => {

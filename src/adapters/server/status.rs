@@ -36,7 +36,7 @@ pub struct NodeStatus {
     pub pods: PodCounts,
     pub manifests: ManifestStatus,
     pub shutdown: ShutdownView,
-    /// The reasons for which wherry is waiting now, one sentence each. Empty if nothing delays it.
+    /// The reasons why wherry is waiting now, one sentence each. Empty if nothing delays it.
     pub waiting_for: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub struct RuntimeStatus {
 pub struct ClusterStatus {
     /// For example `https://10.0.0.1:6443`; the path of the kubeconfig if that cannot be used.
     pub server: String,
-    /// The server answers, and has the node.
+    /// The server answers, and has the Node object.
     pub registered: bool,
     /// For how long the server has not answered, at most since the start of Wherry. None: it answers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ pub struct ClusterStatus {
     pub error: Option<String>,
     /// Events that the server does not have yet.
     pub waiting_events: u64,
-    /// Events that found no room since the start.
+    /// Events that were dropped since the start, because there was no space for them.
     pub lost_events: u64,
     /// Another machine acts as this node.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -92,12 +92,12 @@ pub struct PlegStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCounts {
     pub desired: u64,
-    /// Pods that take room (A1).
+    /// Pods that use resources of the node (A1).
     pub active: u64,
     /// Pods in the phase `Pending`.
     pub pending: u64,
     pub running: u64,
-    /// Running pods of which a container is not ready.
+    /// Running pods with a container that is not ready.
     pub not_ready: u64,
     pub succeeded: u64,
     pub failed: u64,

@@ -1,4 +1,4 @@
-//! Replaces all files of a volume at once, as Kubernetes documents it for ConfigMaps and Secrets:
+//! Replaces all files of a volume atomically, as Kubernetes documents for ConfigMaps and Secrets:
 //!
 //! ```text
 //! key -> ..data/key                               what containers read
@@ -6,12 +6,12 @@
 //! ..2026_11_23_06_22_15.123456789/key             the files of one version
 //! ```
 //!
-//! A reader that resolves `..data` once sees either all old files or all new ones. After a kill at any step, the next
-//! write removes what was left.
+//! A reader that resolves `..data` once sees either all old files or all new ones. If Wherry is killed at any step,
+//! the next write removes what was left behind.
 //!
-//! A sub-path is a mount of a file of one version. The kernel does not mount a removed file again, so the runtime could
-//! not start the container. A version therefore stays as long as such a mount exists, and the first write after that
-//! removes it.
+//! A sub-path is a mount of a file of one version. The kernel cannot mount a removed file again, so the runtime could
+//! not start the container. A version therefore stays as long as such a mount exists. The first write after the
+//! unmount removes the version.
 
 use super::beneath;
 use super::error::{Cause, SystemCallFailure};
@@ -38,14 +38,15 @@ const MAX_DEPTH: usize = 64;
 const MAX_PATH: usize = 4096;
 const MAX_NAME: usize = 255;
 
-/// The files by path. The last one of several with the same path wins.
+/// The files by path. Of several files with the same path, the last one wins.
 type WantedFiles<'f> = BTreeMap<String, &'f VolumeFile>;
 
-/// Makes the files of the volume exactly `files`. Returns whether anything changed; files that are equal are not
-/// written.
+/// Makes the volume contain exactly `files`. Returns whether anything changed. Files with equal content are not
+/// written again.
 ///
 /// # Errors
-/// A path is not valid, or a file cannot be written. The volume keeps its old files.
+/// A path is not valid, or a file cannot be written: the volume keeps its old files. Or the new files are in place,
+/// but a link cannot be written or an old version cannot be removed.
 pub(super) fn write(directory: &str, files: &[VolumeFile], gid: Option<u32>) -> Result<bool, Cause> {
     let wanted = wanted(files)?;
     let failed = SystemCallFailure::of("write files to", directory);
@@ -110,7 +111,7 @@ struct Volume<'v> {
 }
 
 impl Volume<'_> {
-    /// The current version: the target of `..data`. None if there is none, or it is damaged.
+    /// Returns the current version, which is the target of `..data`; None if it does not exist or is damaged.
     fn version(&self) -> Option<(String, OwnedFd)> {
         let name = rustix::fs::readlinkat(&self.fd, DATA, Vec::new()).ok()?.into_string().ok()?;
         if !name.starts_with("..") || name.contains('/') || name == ".." {
@@ -169,7 +170,7 @@ impl Volume<'_> {
         loop {
             let name = jiff::Timestamp::now().strftime("..%Y_%m_%d_%H_%M_%S.%9f").to_string();
             match self.make_directory(self.fd.as_fd(), &name) {
-                // Created in the same nanosecond, or the clock went back.
+                // Another version was created in the same nanosecond, or the clock was set back.
                 Err(Errno::EXIST) => {}
                 done => return done.map(|_| name),
             }
@@ -206,7 +207,7 @@ impl Volume<'_> {
             if let Some(uid) = file.owner {
                 rustix::fs::fchown(&fd, Some(rustix::fs::Uid::from_raw(uid)), None)?;
             }
-            // The mode comes after the owner: a change of the owner can remove bits.
+            // Set the mode after the owner, because a change of the owner can clear mode bits.
             rustix::fs::fchmod(&fd, Mode::from_raw_mode(self.file_mode(file)))?;
             File::from(fd).write_all(&file.bytes).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
         }
@@ -234,8 +235,8 @@ impl Volume<'_> {
         }
     }
 
-    /// Creates the missing links of the current version, and removes links to missing files and all other versions that
-    /// no mount shows.
+    /// Creates the missing links of the current version. Removes links to files that no longer exist, and all other
+    /// versions that no mount uses.
     fn tidy(&self, version: &str, wanted: &WantedFiles<'_>) -> Result<(), Cause> {
         let failed = SystemCallFailure::of("write links to", self.path);
         let mut sub_paths = SubPaths::default();
@@ -260,7 +261,7 @@ impl Volume<'_> {
             } else if is_ours {
                 rustix::fs::unlinkat(&self.fd, &name, AtFlags::empty()).map_err(&failed)?;
             } else if is_wanted {
-                // The mount of a sub-path whose file was missing creates an empty directory.
+                // The mount of a sub-path whose file is missing leaves an empty directory here.
                 let removed = rustix::fs::unlinkat(&self.fd, &name, AtFlags::REMOVEDIR);
                 removed.map_err(|_| Cause::Taken(format!("{}/{name}", self.path)))?;
             }
@@ -272,12 +273,12 @@ impl Volume<'_> {
     }
 }
 
-/// The mounts, read when they are needed.
+/// The sources of all mounts, read when they are first needed.
 #[derive(Default)]
 struct SubPaths(Option<Vec<PathBuf>>);
 
 impl SubPaths {
-    /// Whether a mount shows files of this version. (Its name is a time in nanoseconds.)
+    /// Reports whether a mount shows files of this version. The name of a version, a time in nanoseconds, is unique.
     fn show(&mut self, version: &str) -> Result<bool, Errno> {
         if version == NEW_DATA {
             return Ok(false);
@@ -293,7 +294,8 @@ impl SubPaths {
     }
 }
 
-/// The names in a directory, sorted, without `.` and `..`. A name that is not UTF-8 is not ours.
+/// Returns the names in a directory, sorted, without `.` and `..`. Skips names that are not UTF-8, because Wherry
+/// creates no such files.
 fn names(directory: BorrowedFd<'_>) -> Result<Vec<String>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut names = Vec::new();
@@ -310,7 +312,7 @@ fn names(directory: BorrowedFd<'_>) -> Result<Vec<String>, Errno> {
     Ok(names)
 }
 
-/// Adds the paths of everything below a directory that is not a directory.
+/// Adds the paths of everything below a directory, except the directories themselves.
 fn list(directory: BorrowedFd<'_>, prefix: &str, depth: usize, into: &mut BTreeSet<String>) -> Result<(), Errno> {
     let depth = depth.checked_sub(1).ok_or(Errno::NAMETOOLONG)?;
     for name in names(directory)? {

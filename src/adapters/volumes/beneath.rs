@@ -1,9 +1,9 @@
 //! Opens paths below a directory that a container may change at the same time, and never leaves the directory.
 //!
 //! openat2(2) with RESOLVE_BENEATH resolves an existing path in one call. `walk` does the same in steps: it opens each
-//! part relative to the directory before it, follows no link in the kernel, and resolves links itself, with a stack of
-//! the open directories for `..`. It creates missing directories, and it works where openat2 is missing (Linux before
-//! 5.6, a seccomp filter).
+//! part relative to the directory before it, never lets the kernel follow a symbolic link, and resolves links itself,
+//! with a stack of the open directories for `..`. It also creates missing directories, and it works where openat2 is
+//! not available (Linux before 5.6, or a seccomp filter).
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
@@ -15,16 +15,17 @@ use std::os::unix::ffi::OsStrExt;
 const MAX_LINKS: usize = 40;
 /// The maximum number of directories that `walk` holds open.
 const MAX_DEPTH: usize = 128;
-/// How often openat2 is repeated when a directory on the path moves meanwhile.
+/// Maximum number of openat2 calls while a directory on the path is being moved.
 const MAX_RETRIES: usize = 16;
 
 const O_PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Opens `path` below `root` with O_PATH. Follows links that stay below `root`. Missing parts are created as
-/// directories with the permission bits `mode`, whatever the umask.
+/// directories with the permission bits `mode`, regardless of the umask.
 ///
 /// # Errors
-/// `XDEV` if the path leaves `root`, also by an absolute link; otherwise those of openat(2) and mkdirat(2).
+/// `XDEV` if the path leaves `root`, for example through an absolute link; otherwise those of openat(2) and
+/// mkdirat(2).
 pub(super) fn open(root: BorrowedFd<'_>, path: &[u8], mode: Mode) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..MAX_RETRIES {
@@ -37,11 +38,11 @@ pub(super) fn open(root: BorrowedFd<'_>, path: &[u8], mode: Mode) -> Result<Owne
     walk(root, path, mode)
 }
 
-/// As `open`, step by step.
+/// Does the same as `open`, step by step.
 pub(super) fn walk(root: BorrowedFd<'_>, path: &[u8], mode: Mode) -> Result<OwnedFd, Errno> {
     let mut links = 0;
     let mut open: Vec<OwnedFd> = Vec::new();
-    // The parts that remain, the next one last.
+    // The remaining parts, in reverse order.
     let mut parts: Vec<Vec<u8>> = reversed(path);
     while let Some(part) = parts.pop() {
         if part == b".." {
@@ -61,7 +62,7 @@ pub(super) fn walk(root: BorrowedFd<'_>, path: &[u8], mode: Mode) -> Result<Owne
         let target = rustix::fs::readlinkat(&fd, "", Vec::new())?;
         match target.as_bytes() {
             _ if links > MAX_LINKS => return Err(Errno::LOOP),
-            // An absolute link has another meaning in the container than here.
+            // An absolute link has another target in the container than on the host.
             [b'/', ..] => return Err(Errno::XDEV),
             target => parts.extend(reversed(target)),
         }
@@ -84,12 +85,13 @@ fn enter(here: BorrowedFd<'_>, name: &OsStr, mode: Mode) -> Result<OwnedFd, Errn
     }
     match rustix::fs::mkdirat(here, name, Mode::from_raw_mode(0o700)) {
         Ok(()) => {}
-        // Somebody else creates the same path.
+        // Another process has created the directory in the meantime.
         Err(Errno::EXIST) => return rustix::fs::openat(here, name, O_PATH, Mode::empty()),
         Err(e) => return Err(e),
     }
     let fd = rustix::fs::openat(here, name, O_PATH | OFlags::DIRECTORY, Mode::empty())?;
-    // fchmod(2) rejects O_PATH. The path of the descriptor leads to the same directory, even if it was moved.
+    // fchmod(2) rejects O_PATH descriptors. The path of the descriptor in /proc leads to the same directory, even if
+    // it was moved.
     rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_raw_fd()), mode)?;
     Ok(fd)
 }
@@ -98,7 +100,7 @@ fn enter(here: BorrowedFd<'_>, name: &OsStr, mode: Mode) -> Result<OwnedFd, Errn
 /// points are crossed.
 ///
 /// # Errors
-/// `LOOP` or `NOTDIR` if a part is a link or a file; otherwise those of openat(2).
+/// `LOOP` or `NOTDIR` if a part is a link or a file; `XDEV` if a part is `..`; otherwise those of openat(2).
 pub(super) fn open_plain(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = O_PATH | OFlags::DIRECTORY;
     let mut here = rustix::fs::openat(root, ".", flags, Mode::empty())?;
@@ -111,13 +113,13 @@ pub(super) fn open_plain(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, E
     Ok(here)
 }
 
-/// The identity of an open file: equal for two descriptors of the same file.
+/// Returns the identity of an open file, which is equal for two descriptors of the same file.
 pub(super) fn identity(fd: &OwnedFd) -> Result<(u64, u64), Errno> {
     let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Changes the group of an open file, also of a symbolic link.
+/// Changes the group of an open file, which may be a symbolic link.
 pub(super) fn change_group(fd: &OwnedFd, gid: u32) -> Result<(), Errno> {
     rustix::fs::chownat(fd, "", None, Some(rustix::fs::Gid::from_raw(gid)), AtFlags::EMPTY_PATH)
 }

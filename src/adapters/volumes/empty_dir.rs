@@ -1,5 +1,5 @@
-//! Sets up an emptyDir. The file `ready`, in a directory that the containers cannot reach, marks a volume that is set
-//! up: its files then belong to the containers, and a restarted Wherry does not change their owners again.
+//! Sets up an emptyDir. The file `ready`, in a directory that containers cannot reach, marks a volume as set up: its
+//! files then belong to the containers, and a restarted Wherry does not change their owners again.
 
 use super::error::{Cause, SystemCallFailure};
 use super::mounts::{self, FileSystem};

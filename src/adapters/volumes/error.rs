@@ -1,5 +1,5 @@
-//! Why a volume cannot be set up, mounted in a container or removed. The texts of the first two are those of a
-//! kubelet's events, followed by the reason.
+//! Why a volume cannot be set up, mounted in a container or removed. The messages follow those of a kubelet's events,
+//! with the reason at the end.
 
 use crate::api::volume::HostPathType;
 use rustix::io::Errno;
@@ -30,7 +30,7 @@ impl fmt::Display for SystemCallFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     Failed(SystemCallFailure),
-    /// `hostPath.type` demands another type of file.
+    /// The file at the path does not have the type that `hostPath.type` demands.
     HostPathType {
         path: String,
         demanded: HostPathType,
@@ -39,12 +39,12 @@ pub enum Cause {
     Name(String),
     /// The path of a file in a volume is not valid.
     FilePath(String),
-    /// Two files of a volume cannot exist together: the path of one is a directory in the path of the other.
+    /// Two files of a volume conflict: the path of one is a directory in the path of the other.
     Collision {
         file: String,
         below: String,
     },
-    /// Another file system is mounted on the volume's directory, or a file is in the place of a link.
+    /// Another file system is mounted on the volume's directory, or something else exists at the path of a link.
     Taken(String),
     /// The volume has to be set up first.
     NotSetUp(String),
@@ -84,7 +84,7 @@ impl fmt::Display for Cause {
             Cause::NotSetUp(path) => write!(f, "{path} is not set up yet"),
             Cause::MissingVariable(name) => write!(f, "missing value for {name:?}"),
             Cause::SubPath(path) => {
-                write!(f, "invalid subPath {path:?}: it must be a relative path without '..' and not empty")
+                write!(f, "invalid subPath {path:?}: it must be a non-empty relative path without '..'")
             }
             Cause::Escapes(path) => {
                 write!(
@@ -123,7 +123,7 @@ pub enum VolumeError {
         container: String,
         cause: Cause,
     },
-    /// The text names the path.
+    /// The message contains the path.
     TearDown(String),
 }
 

@@ -1,4 +1,4 @@
-//! The checks of a hostPath's type, in the order of a kubelet.
+//! Checks the type of a hostPath, in the same order as a kubelet.
 
 use super::error::{Cause, SystemCallFailure};
 use super::paths::make;
@@ -6,7 +6,7 @@ use crate::api::volume::HostPathType;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Checks the path, and creates it if the type says so. Can hang on a file system that hangs.
+/// Checks the path, and creates it if the type demands that. Blocks if the file system hangs.
 pub(super) fn check(path: &str, demanded: HostPathType) -> Result<(), Cause> {
     if demanded == HostPathType::Unset {
         return Ok(());
@@ -29,7 +29,7 @@ pub(super) fn check(path: &str, demanded: HostPathType) -> Result<(), Cause> {
     if fits { Ok(()) } else { Err(Cause::HostPathType { path: path.to_owned(), demanded }) }
 }
 
-/// With its missing parents, mode 0755 whatever the umask, as a kubelet without one.
+/// Creates a directory and its missing parents with mode 0755, regardless of the umask.
 fn make_directory(path: &str) -> Result<(), Cause> {
     match (make(path, 0o755), path.rsplit_once('/')) {
         (Err(SystemCallFailure { errno: Errno::NOENT, .. }), Some((parent, _))) if !parent.is_empty() => {
@@ -43,13 +43,13 @@ fn make_directory(path: &str) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Without missing parents, mode 0644 whatever the umask.
+/// Creates a file with mode 0644, regardless of the umask, but not its missing parents.
 fn make_file(path: &str) -> Result<(), Cause> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o644);
     match rustix::fs::open(path, flags, mode) {
         Ok(file) => Ok(rustix::fs::fchmod(file, mode).map_err(SystemCallFailure::of("set the mode of", path))?),
-        // Somebody else created it meanwhile.
+        // Another process has created the file in the meantime.
         Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(SystemCallFailure::of("create file", path)(errno).into()),
     }

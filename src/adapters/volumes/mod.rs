@@ -1,9 +1,9 @@
-//! The volumes of pods, in a kubelet's layout: sets them up below the pod's directory, mounts parts of them for
-//! containers (`sub_path`), replaces the files of ConfigMaps and Secrets, and removes everything again.
+//! Manages the volumes of pods, in a kubelet's layout: sets them up below the pod's directory, mounts parts of them
+//! for containers (`sub_path`), replaces the files of ConfigMaps and Secrets, and removes everything again.
 //!
-//! Each call is synchronous and for a helper thread: a file system can hang. Each call can be repeated, even after a
-//! kill of Wherry in the middle of it. Containers change their volumes at any time, so the code follows no link that a
-//! container can create, and removes nothing below a mount point.
+//! Each call is synchronous and must run on a helper thread, because a file system can hang. Each call can be
+//! repeated, even after Wherry was killed in the middle of it. Containers can change their volumes at any time, so the
+//! code follows no link that a container can create, and removes nothing below a mount point.
 
 mod atomic;
 mod beneath;
@@ -27,11 +27,11 @@ use mounts::{FileSystem, Where};
 use ownership::GroupAccess;
 use paths::{PodPaths, one_part};
 
-/// Sets up all volumes of a pod. Volumes that are set up already stay; the files of ConfigMaps and Secrets are brought
-/// up to date.
+/// Sets up all volumes of a pod. Volumes that are already set up stay as they are, except that the files of ConfigMaps
+/// and Secrets are updated.
 ///
 /// # Errors
-/// The first error. The other volumes are set up all the same.
+/// The first error. The other volumes are set up nevertheless.
 pub fn set_up(layout: &Layout, uid: &str, volumes: &[Volume]) -> Result<(), VolumeError> {
     let mut result = Ok(());
     for volume in volumes {
@@ -41,16 +41,17 @@ pub fn set_up(layout: &Layout, uid: &str, volumes: &[Volume]) -> Result<(), Volu
     result
 }
 
-/// Replaces the files of a volume that is set up, if they differ. Returns whether they did. Does nothing for a volume
-/// of another kind.
+/// Replaces the files of a volume that is set up, if they differ. Returns whether they did. Does nothing for other
+/// kinds of volumes.
 ///
 /// # Errors
-/// The volume is not set up, or a file cannot be written. The volume keeps its old files.
+/// The volume is not set up, or a file cannot be written. See `atomic::write` for the files that the volume then
+/// contains.
 pub fn update_files(layout: &Layout, uid: &str, volume: &Volume) -> Result<bool, VolumeError> {
     let VolumeKind::Files { plugin, files } = &volume.kind else { return Ok(false) };
     let update = || {
         let directory = PodPaths::new(layout, uid)?.volume(volume)?;
-        // Never write a Secret to the disk below the mount point.
+        // A Secret must never be written to the disk below the mount point.
         if !std::path::Path::new(&directory).exists()
             || plugin.is_in_memory() && !mounts::is_mounted(&directory, &MEMORY)?
         {
@@ -61,8 +62,8 @@ pub fn update_files(layout: &Layout, uid: &str, volume: &Volume) -> Result<bool,
     update().map_err(of(volume))
 }
 
-/// Unmounts everything below the directory of a pod and removes the contents of its volumes. Nothing of the pod may
-/// run. Succeeds if there is nothing.
+/// Unmounts everything below the directory of a pod and removes the contents of its volumes. No container of the pod
+/// may be running. Succeeds if there is nothing to remove.
 ///
 /// # Errors
 /// A mount is in use, or a file cannot be removed. Nothing below a mount is removed.
@@ -73,14 +74,14 @@ pub fn tear_down(layout: &Layout, uid: &str) -> Result<(), VolumeError> {
         return Ok(());
     }
     mounts::unmount(&paths.own, Where::Below).map_err(|failure| wrong(failure.to_string()))?;
-    // The marker of an emptyDir goes before its files: half a volume is not ready.
+    // Remove the marker of an emptyDir before its files, so that a partly removed volume is not considered ready.
     for part in ["volume-subpaths", "plugins", "volumes"] {
         remove_tree(&paths.own, part).map_err(wrong)?;
     }
     Ok(())
 }
 
-/// Unmounts the sub-paths of one container. It must not run. Succeeds if there are none.
+/// Unmounts the sub-paths of one container, which must not be running. Succeeds if there are none.
 ///
 /// # Errors
 /// A mount is in use.
@@ -133,7 +134,7 @@ fn set_up_files(
     Ok(())
 }
 
-/// The group of the volume's own directory first, then the files.
+/// Sets the group of the volume's own directory, then writes the files.
 fn write_files(directory: &str, files: &[VolumeFile], volume: &Volume) -> Result<bool, Cause> {
     let gid = volume.fs_group.map(|group| group.gid);
     if let Some(gid) = gid {

@@ -1,8 +1,8 @@
 //! Mounts a volume's own file system, and unmounts everything below a directory of a pod.
 //!
-//! A container with Bidirectional mount propagation can place any mount in a volume. Before a mount is removed, it
-//! becomes private: the removal of a mount below it then does not propagate to the place that it was copied from. No
-//! path is followed through a symbolic link.
+//! A container with Bidirectional mount propagation can place any mount in a volume. Each mount is made private before
+//! it is removed. The removal of a mount below it then does not propagate to the place that it was copied from. No
+//! symbolic link that a container can create is followed.
 
 use super::beneath;
 use super::error::{Cause, SystemCallFailure};
@@ -22,12 +22,13 @@ use std::path::{Path, PathBuf};
 const TABLE: &str = "/proc/thread-self/mountinfo";
 /// The maximum size of the mount table, in bytes.
 const MOST: u64 = 64 << 20;
-/// How often the mount table is read for one removal. Each round removes one layer of mounts that cover each other.
+/// Maximum number of rounds of one removal. Each round reads the mount table and removes one layer of mounts that
+/// cover each other.
 const MAX_ROUNDS: usize = 100;
 
-/// A file system that a volume has for itself.
+/// A file system that is mounted for a single volume.
 pub(super) enum FileSystem {
-    /// In bytes. None: the kernel's default.
+    /// The size is in bytes; None for the kernel's default.
     Tmpfs {
         size: Option<u64>,
     },
@@ -45,7 +46,7 @@ impl FileSystem {
         }
     }
 
-    /// The type in the result of statfs(2).
+    /// Returns the type of the file system as statfs(2) reports it.
     fn magic(&self) -> u64 {
         match self {
             FileSystem::Tmpfs { .. } => 0x0102_1994,
@@ -53,7 +54,7 @@ impl FileSystem {
         }
     }
 
-    /// The mount options, the preferred ones first.
+    /// Returns the mount options to try, the preferred ones first.
     fn options(&self) -> Vec<String> {
         let limit = |size: &Option<u64>| size.map(|bytes| format!("size={bytes}"));
         match self {
@@ -70,7 +71,7 @@ impl FileSystem {
     }
 }
 
-/// Whether the directory is a mount point with this file system.
+/// Reports whether the directory is a mount point with this file system.
 ///
 /// # Errors
 /// Another file system is mounted there, or the directory does not exist.
@@ -86,7 +87,7 @@ pub(super) fn is_mounted(directory: &str, fs: &FileSystem) -> Result<bool, Cause
     if found == fs.magic() { Ok(true) } else { Err(Cause::Taken(directory.to_owned())) }
 }
 
-/// Mounts the file system on the directory, unless it is mounted.
+/// Mounts the file system on the directory, unless it is already mounted there.
 pub(super) fn mount(directory: &str, fs: &FileSystem) -> Result<(), Cause> {
     if is_mounted(directory, fs)? {
         return Ok(());
@@ -102,7 +103,7 @@ pub(super) fn mount(directory: &str, fs: &FileSystem) -> Result<(), Cause> {
     Ok(result.map_err(SystemCallFailure::of("mount a file system on", directory))?)
 }
 
-/// Whether `path`, open as `fd`, is the root of a mount.
+/// Reports whether `path`, open as `fd`, is the root of a mount.
 pub(super) fn is_mount_point(fd: &OwnedFd, path: &str) -> Result<bool, SystemCallFailure> {
     let parent = path.rsplit_once('/').map_or(".", |(parent, _)| if parent.is_empty() { "/" } else { parent });
     let parent = open_path(parent)?;
@@ -110,18 +111,18 @@ pub(super) fn is_mount_point(fd: &OwnedFd, path: &str) -> Result<bool, SystemCal
     Ok(id(fd)? != id(&parent)?)
 }
 
-/// Opens a path without following a link at its end and without access to the file itself.
+/// Opens a path with O_PATH: does not follow a link at its end, and does not access the file itself.
 pub(super) fn open_path(path: &str) -> Result<OwnedFd, SystemCallFailure> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(SystemCallFailure::of("open", path))
 }
 
-/// The path of an open file, for system calls that need one.
+/// Returns a path of an open file, for system calls that need a path.
 pub(super) fn path_of(fd: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Which mounts are removed.
+/// Which mounts to remove, relative to a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Where {
     Below,
@@ -132,7 +133,7 @@ pub(super) enum Where {
 /// container may be able to change the directory's own path.
 ///
 /// # Errors
-/// A mount is in use. The others are unmounted all the same.
+/// A mount is in use. The other mounts are removed nevertheless.
 pub(super) fn unmount(directory: &str, place: Where) -> Result<(), SystemCallFailure> {
     let wrong = |doing| {
         move |e: std::io::Error| SystemCallFailure::of(doing, directory)(Errno::from_io_error(&e).unwrap_or(Errno::IO))
@@ -152,10 +153,10 @@ pub(super) fn unmount(directory: &str, place: Where) -> Result<(), SystemCallFai
         if points.is_empty() {
             return Ok(());
         }
-        // Each descriptor is closed before the mount that it is in is unmounted.
+        // A descriptor of a directory on a mount is closed before that mount is unmounted.
         let root = open_path(&above.to_string_lossy())?;
         for point in &points {
-            // A mount that another one covers cannot be reached yet.
+            // A mount that another one covers cannot be reached in this round.
             let _ = make_private(root.as_fd(), point.strip_prefix(&above).unwrap_or(point));
         }
         let mut removed = 0;
@@ -175,7 +176,7 @@ pub(super) fn unmount(directory: &str, place: Where) -> Result<(), SystemCallFai
     Err(SystemCallFailure::of("unmount everything below", directory)(Errno::BUSY))
 }
 
-/// The paths in a column of the mount table.
+/// Returns the paths in a column of the mount table.
 fn table(column: usize) -> std::io::Result<Vec<PathBuf>> {
     let mut text = Vec::new();
     std::fs::File::open(TABLE)?.take(MOST).read_to_end(&mut text)?;
@@ -183,12 +184,12 @@ fn table(column: usize) -> std::io::Result<Vec<PathBuf>> {
     Ok(text.split(|byte| *byte == b'\n').filter_map(field).collect())
 }
 
-/// What the mounts show of their file systems: paths from the root of each file system.
+/// Returns the path of each mount's root within its file system.
 pub(super) fn sources() -> std::io::Result<Vec<PathBuf>> {
     table(3)
 }
 
-/// The mount points at or below a directory, the deepest ones first, each once.
+/// Returns the mount points at or below a directory, the deepest ones first, without duplicates.
 fn points(top: &Path, place: Where) -> std::io::Result<Vec<PathBuf>> {
     let mut points: Vec<PathBuf> = table(4)?
         .into_iter()
@@ -200,7 +201,7 @@ fn points(top: &Path, place: Where) -> std::io::Result<Vec<PathBuf>> {
     Ok(points)
 }
 
-/// Space, tab, newline and backslash are written as octal numbers: `\040`.
+/// Decodes a field. Space, tab, newline and backslash are written as octal escapes such as `\040`.
 fn unescaped(field: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -212,7 +213,7 @@ fn unescaped(field: &[u8]) -> OsString {
     OsString::from_vec(plain)
 }
 
-/// The directory that contains the last part of a relative path, and that part.
+/// Opens the directory that contains the last part of a relative path. Returns it and that part.
 fn parent<'p>(root: BorrowedFd<'_>, path: &'p Path) -> Result<(OwnedFd, &'p OsStr), Errno> {
     let name = path.file_name().ok_or(Errno::INVAL)?;
     let above = path.parent().unwrap_or(Path::new(""));
@@ -228,7 +229,7 @@ fn make_private(root: BorrowedFd<'_>, path: &Path) -> Result<(), Errno> {
 fn unmount_one(root: BorrowedFd<'_>, path: &Path) -> Result<(), Errno> {
     let (above, name) = parent(root, path)?;
     let point = PathBuf::from(path_of(&above)).join(name);
-    // A plain unmount and not a lazy one: a lazy one hides a mount that is still in use.
+    // The unmount is not lazy, because a lazy one hides a mount that is still in use.
     rustix::mount::unmount(point, UnmountFlags::NOFOLLOW)
 }
 

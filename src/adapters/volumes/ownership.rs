@@ -9,23 +9,23 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Maximum depth of a volume. Each level needs one open descriptor.
+/// Maximum depth of a volume. Each level needs two open descriptors.
 const MAX_DEPTH: usize = 256;
 const SET_GROUP_ID: u32 = 0o2000;
 
-/// What the group may do.
+/// The access that the group gets.
 #[derive(Clone, Copy)]
 pub(super) enum GroupAccess {
     Read,
     Write,
 }
 
-/// The mode of a directory that belongs to the group. New files in it belong to the group too.
+/// Returns the mode of a directory that belongs to the group. New files in the directory belong to the group too.
 pub(super) fn directory_mode(mode: u32, access: GroupAccess) -> u32 {
     file_mode(mode, access) | 0o110 | SET_GROUP_ID
 }
 
-/// The mode of a file that belongs to the group.
+/// Returns the mode of a file that belongs to the group.
 pub(super) fn file_mode(mode: u32, access: GroupAccess) -> u32 {
     mode | match access {
         GroupAccess::Read => 0o440,
@@ -33,7 +33,8 @@ pub(super) fn file_mode(mode: u32, access: GroupAccess) -> u32 {
     }
 }
 
-/// Gives a directory, and everything in it, to the group. Containers may use it at the same time: no link is followed.
+/// Gives a directory and everything in it to the group. Containers may change it at the same time, so no link is
+/// followed.
 pub(super) fn give_all(path: &str, group: FsGroup, access: GroupAccess) -> Result<(), SystemCallFailure> {
     let root = super::mounts::open_path(path)?;
     let wrong = SystemCallFailure::of("change the group of", path);
@@ -43,7 +44,7 @@ pub(super) fn give_all(path: &str, group: FsGroup, access: GroupAccess) -> Resul
         return Ok(());
     }
     below(&root, group.gid, access, MAX_DEPTH).map_err(&wrong)?;
-    // The root comes last, so that an interrupted change is repeated with OnRootMismatch too.
+    // Change the root last, so that an interrupted change is repeated even with OnRootMismatch.
     give(&root, group.gid, access).map_err(&wrong)?;
     Ok(())
 }
@@ -80,11 +81,11 @@ fn below(directory: &OwnedFd, gid: u32, access: GroupAccess, depth: usize) -> Re
         let fd =
             match rustix::fs::openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
             {
-                // Removed meanwhile.
+                // The file was removed in the meantime.
                 Err(Errno::NOENT) => continue,
                 other => other?,
             };
-        // The files of another mount belong to somebody else.
+        // The files on another mount do not belong to this volume.
         if mount_id(&fd)? != mount {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The directories of one pod's volumes, in a kubelet's layout, and their creation. Containers cannot change these
+//! Names and creates the directories of one pod's volumes, in a kubelet's layout. Containers cannot change these
 //! paths: all directories above a volume belong to root and have mode 0750.
 
 use super::error::{Cause, SystemCallFailure};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 /// The mode of all directories above the volumes.
 const PRIVATE: u32 = 0o750;
 
-/// The directory of a pod.
+/// The paths of a pod.
 pub(super) struct PodPaths {
     /// `<root>/pods`
     above: String,
@@ -19,6 +19,8 @@ pub(super) struct PodPaths {
 }
 
 impl PodPaths {
+    /// Returns the paths of the pod with this UID.
+    ///
     /// # Errors
     /// The UID cannot be part of a path.
     pub(super) fn new(layout: &Layout, uid: &str) -> Result<PodPaths, Cause> {
@@ -27,7 +29,7 @@ impl PodPaths {
         Ok(PodPaths { above, own })
     }
 
-    /// `<pod>/volumes/<plugin>/<name>`, or the path of a hostPath volume.
+    /// Returns `<pod>/volumes/<plugin>/<name>`, or the path of a hostPath volume.
     pub(super) fn volume(&self, volume: &Volume) -> Result<String, Cause> {
         match (volume.plugin(), &volume.kind) {
             (Some(plugin), _) => Ok(format!("{}/volumes/{plugin}/{}", self.own, one_part(&volume.name)?)),
@@ -36,17 +38,17 @@ impl PodPaths {
         }
     }
 
-    /// The directory of the file `ready`, which exists when an emptyDir is set up.
+    /// Returns the directory of the file `ready`, which exists once an emptyDir is set up.
     pub(super) fn marker(&self, plugin: &str, name: &str) -> String {
         format!("{}/plugins/{plugin}/{name}", self.own)
     }
 
-    /// The directory of all mounted sub-paths.
+    /// Returns the directory of all mounted sub-paths.
     pub(super) fn sub_paths(&self) -> String {
         format!("{}/volume-subpaths", self.own)
     }
 
-    /// `<pod>/volume-subpaths/<volume>/<container>`
+    /// Returns `<pod>/volume-subpaths/<volume>/<container>`.
     pub(super) fn container_sub_paths(&self, volume: &str, container: &str) -> Result<String, Cause> {
         Ok(format!("{}/{}/{}", self.sub_paths(), one_part(volume)?, one_part(container)?))
     }
@@ -65,8 +67,8 @@ impl PodPaths {
     }
 }
 
-/// Creates one directory with exactly this mode, whatever the umask. Does not change an existing one. Returns whether
-/// it is new.
+/// Creates one directory with exactly this mode, regardless of the umask. Does not change an existing one. Returns
+/// whether it is new.
 pub(super) fn make(path: &str, mode: u32) -> Result<bool, SystemCallFailure> {
     match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
         Ok(()) => {
@@ -80,7 +82,8 @@ pub(super) fn make(path: &str, mode: u32) -> Result<bool, SystemCallFailure> {
     }
 }
 
-/// Checks that a name is a single part of a path. Names come from manifests; this does not rely on validation.
+/// Checks that a name is a single part of a path. Names come from manifests, and this check does not rely on their
+/// validation.
 pub(super) fn one_part(name: &str) -> Result<&str, Cause> {
     let wrong = name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']);
     if wrong { Err(Cause::Name(name.to_owned())) } else { Ok(name) }

@@ -1,8 +1,8 @@
-//! The mounts of a container: the volume itself, or a sub-path of it.
+//! Prepares the mounts of a container, each of a volume itself or of a sub-path of it.
 //!
-//! A container can replace any part of a sub-path by a link at any time, and the runtime would follow it. Therefore the
-//! sub-path is opened below the volume (`beneath`), and the open file is bind-mounted in the pod's directory, where
-//! containers cannot reach it. The runtime receives the path of that mount.
+//! A container can replace any part of a sub-path with a link at any time, and the runtime would follow it. Therefore
+//! the sub-path is opened below the volume (`beneath`), and the open file is bind-mounted in the pod's directory,
+//! where containers cannot reach it. The runtime receives the path of that mount.
 
 use super::beneath;
 use super::error::{Cause, SystemCallFailure, VolumeError};
@@ -18,7 +18,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
 
-/// The longest path of Linux, in bytes.
+/// Maximum length of a path in Linux, in bytes.
 const MAX_PATH: usize = 4096;
 
 /// What the mounts of a container need besides the volumes.
@@ -31,11 +31,11 @@ pub struct ForContainer<'c> {
     pub recursive_read_only: bool,
 }
 
-/// Returns the mounts of a container's `volumeMounts`, in their order, and mounts the sub-paths among them. The volumes
-/// are set up. Can be repeated; `tear_down_container` removes the sub-paths.
+/// Returns the mounts of a container's `volumeMounts`, in their order, and mounts the sub-paths among them. The
+/// volumes must be set up. Can be repeated; `tear_down_container` removes the sub-paths.
 ///
 /// # Errors
-/// The first mount that is not possible.
+/// The error of the first mount that cannot be prepared.
 pub fn container_mounts(
     layout: &Layout,
     uid: &str,
@@ -83,7 +83,7 @@ fn container_mount(
     };
     let container_path = match mount.mount_path.as_str() {
         path if path.starts_with('/') => path.to_owned(),
-        // As in a kubelet: relative to the root of the container.
+        // As in a kubelet, a relative path starts at the root of the container.
         path => format!("/{path}"),
     };
     let owned = volume.host_path().is_none() && matches!(source, MountSource::Host(_));
@@ -100,7 +100,7 @@ fn access(volume: &Volume, mount: &VolumeMount, runtime_has_recursive: bool) -> 
     }
 }
 
-/// The sub-path of a mount; None for the whole volume.
+/// Returns the sub-path of a mount; None for the whole volume.
 fn sub_path(mount: &VolumeMount, env: &[(String, String)]) -> Result<Option<String>, Cause> {
     let given = |path: &Option<String>| path.clone().filter(|path| !path.is_empty());
     let path = match (given(&mount.sub_path_expr), given(&mount.sub_path)) {
@@ -118,7 +118,7 @@ fn sub_path(mount: &VolumeMount, env: &[(String, String)]) -> Result<Option<Stri
 
 /// Opens a sub-path of a volume. Missing directories are created with the mode of the volume's root, as in a kubelet.
 fn open_sub_path(directory: &str, sub_path: &str) -> Result<OwnedFd, Cause> {
-    // The path of a hostPath volume may be a link of the host.
+    // The path of a hostPath volume may be a link on the host.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(directory, flags, Mode::empty()).map_err(SystemCallFailure::of("open", directory))?;
     let stat = rustix::fs::fstat(&root).map_err(SystemCallFailure::of("examine", directory))?;
@@ -128,14 +128,14 @@ fn open_sub_path(directory: &str, sub_path: &str) -> Result<OwnedFd, Cause> {
     }
 }
 
-/// Mounts the open file or directory on `target`, unless it is mounted there.
+/// Mounts the open file or directory on `target`, unless it is already mounted there.
 fn bind(paths: &PodPaths, source: &OwnedFd, target: &str, propagation: Propagation) -> Result<(), Cause> {
     match open_path(target) {
         Err(SystemCallFailure { errno: Errno::NOENT, .. }) => {}
         Err(failure) => return Err(failure.into()),
         Ok(found) if is_bound(source, &found, target)? => return Ok(()),
-        // Left by an earlier container, for example before a ConfigMap changed. The descriptor would keep the mount in
-        // use.
+        // An earlier container left this mount, for example before a ConfigMap changed. The open descriptor would keep
+        // the mount in use.
         Ok(found) => {
             drop(found);
             mounts::unmount(target, Where::AtAndBelow)?;
@@ -145,8 +145,8 @@ fn bind(paths: &PodPaths, source: &OwnedFd, target: &str, propagation: Propagati
         FileType::from_raw_mode(rustix::fs::fstat(source).map_err(SystemCallFailure::of("examine", target))?.st_mode);
     make_target(paths, target, kind == FileType::Directory)?;
     rustix::mount::mount_bind(path_of(source), target).map_err(SystemCallFailure::of("mount a sub-path on", target))?;
-    // Without this, a bind mount of a shared mount stays connected with it: what is unmounted below one disappears from
-    // both.
+    // Without this, a bind mount of a shared mount stays in its peer group: an unmount below one of them also takes
+    // effect below the other.
     let change = match propagation {
         Propagation::Private => Some(MountPropagationFlags::PRIVATE),
         Propagation::HostToContainer => Some(MountPropagationFlags::DOWNSTREAM),
@@ -164,7 +164,7 @@ fn is_bound(source: &OwnedFd, found: &OwnedFd, target: &str) -> Result<bool, Sys
     Ok(is_mount_point(found, target)? && identity(found)? == identity(source)?)
 }
 
-/// Creates the file or directory that is mounted over. It may be left from an earlier mount, with another type.
+/// Creates the file or directory that is mounted over. Replaces one of another type that an earlier mount left.
 fn make_target(paths: &PodPaths, target: &str, is_directory: bool) -> Result<(), Cause> {
     match std::fs::symlink_metadata(target) {
         Ok(found) if found.is_dir() == is_directory && !found.is_symlink() => return Ok(()),

@@ -1,4 +1,4 @@
-//! Who may use the API: the server's certificate, the clients' certificates, and the revoked ones.
+//! Decides who may use the API. Holds the server's certificate and the list of revoked client certificates.
 
 use super::prepare::Certificate;
 use crate::adapters::pki::Revoked;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 pub(super) struct Access {
-    /// The directory of the certificates.
+    /// The directory that contains the certificates.
     directory: PathBuf,
     certificate: Certificate,
     renewal: Renewal,
@@ -22,10 +22,10 @@ pub(super) struct Access {
 }
 
 enum Renewal {
-    /// At the time that the certificate names.
+    /// The renewal is due at the certificate's renewal time.
     InTime,
     Running,
-    /// It failed.
+    /// The last renewal failed, or the addresses have changed. It is due at this time.
     Again(Boot),
 }
 
@@ -38,7 +38,8 @@ impl Access {
         self.certificate.acceptor.clone()
     }
 
-    /// Whether the server's certificate has to be replaced. True once: `renewed` or `not_renewed` has to follow.
+    /// Reports whether the server's certificate must be replaced. Returns true only once: `renewed` or `not_renewed`
+    /// must be called afterwards.
     pub fn is_renewal_due(&mut self, now: Now) -> bool {
         let due = match self.renewal {
             Renewal::InTime => now.wall.timestamp().is_some_and(|now| now >= self.certificate.renew),
@@ -60,11 +61,11 @@ impl Access {
         self.renewal = Renewal::Again(again);
     }
 
-    /// The client with this certificate, which TLS has verified at the begin of the connection.
+    /// Returns the client with this certificate, which TLS verified when the connection began.
     ///
     /// # Errors
-    /// It is revoked, has expired since, or has no role. If the list of revoked certificates cannot be read, every
-    /// client is refused.
+    /// The certificate is revoked, has expired since, or has no role. If the list of revoked certificates cannot be
+    /// read, every client is refused.
     pub fn client(&mut self, certificate: &[u8], now: Now) -> Result<Rc<VerifiedClient>, Failure> {
         let read =
             x509::read(certificate).map_err(|_| Failure::unauthorized("the client certificate cannot be read"))?;
@@ -89,7 +90,8 @@ impl Access {
         Ok(Rc::new(VerifiedClient { name, role, expires: now.boot + left }))
     }
 
-    /// The revoked certificates, read again if the file has changed. None: it cannot be read.
+    /// Returns the revoked certificates, which are read again if the file has changed, or None if the file cannot be
+    /// read.
     pub fn revoked(&mut self) -> Option<&Revoked> {
         if self.revoked.as_ref().is_none_or(Revoked::changed) {
             self.revoked = match Revoked::load(&self.directory) {

@@ -1,12 +1,12 @@
-//! `/metrics/cadvisor`: the metrics of cAdvisor whose values the runtime reports, with its names, types and labels.
-//! Containers only: there are no series of pods, sandboxes and other cgroups.
+//! `/metrics/cadvisor`: those metrics of cAdvisor whose values the runtime reports, with cAdvisor's names, types and
+//! labels. Only containers have series; pods, sandboxes and other cgroups have none.
 
 use super::reading::{ContainerReading, Reading, bytes, seconds, time};
 use crate::api::cluster::machine::MachineIdentity;
 use crate::api::facts::FileSystemFact;
 use crate::metrics::exposition::{Exposition, Family, Kind};
 
-/// With `failed`, the runtime has not reported the usage of containers.
+/// Returns the page. `failed`: the runtime has not reported the usage of containers.
 pub(super) fn page(reading: &Reading, machine: &MachineIdentity, failed: bool) -> Vec<u8> {
     let mut page = Exposition::default();
     let help = "CPU time of the container in core-seconds.";

@@ -1,4 +1,4 @@
-//! Carries out the changes of manifests on a helper (`kubectl_api::change_queue` has their order).
+//! Carries out changes to manifests on a helper thread (`kubectl_api::change_queue` determines their order).
 
 use super::Kube;
 use crate::adapters::manifests::edit::{self, Abandoned, Edit};
@@ -16,12 +16,12 @@ use crate::net::server::exchange::Ticket;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Time limit for a change of a file.
+/// Time limit for changing a file.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Kube {
     /// # Errors
-    /// Too many changes wait.
+    /// Too many changes are pending.
     pub(in crate::agent) fn queue_change(
         &mut self,
         ticket: Ticket,
@@ -36,14 +36,14 @@ impl Kube {
         Ok(())
     }
 
-    /// The client of a request has disconnected.
+    /// Abandons the change of a client that has disconnected.
     pub(in crate::agent) fn gone(&mut self, ticket: Ticket) {
         if self.api.gone(RequestId(ticket.0)) {
             self.abandoned.abandon();
         }
     }
 
-    /// Has a helper carry out the next change, unless it carries out one.
+    /// Has a helper carry out the next change, unless one is already being carried out.
     fn begin_change(&mut self, manifests: &Path, engine: &Engine, jobs: &mut Jobs, now: Now) {
         let Some((_, FileChange { file, manifest, dry_run })) = self.api.next_change(engine) else { return };
         let object = manifest.object.clone();
@@ -90,17 +90,17 @@ fn log_change(object: &ObjectPath, edited: &Edited, dry_run: bool) {
     );
 }
 
-/// Undoes a change that the engine has refused.
+/// Reverts a change that the engine has refused.
 pub(in crate::agent) fn take_back(manifests: &Path, edited: Edited, jobs: &mut Jobs, now: Now) {
     let directory = manifests.to_owned();
-    let spec = JobSpec::new(Class::Records, "take a manifest back", now.boot + WRITE_TIMEOUT);
+    let spec = JobSpec::new(Class::Records, "revert a manifest", now.boot + WRITE_TIMEOUT);
     jobs.run(
         spec,
         move || edit::take_back(&directory, &edited),
         |agent, taken, now| {
             let log = &mut agent.reporting.standing;
             if let Err(why) = taken.unwrap_or_else(|e| Err(log.job_failed(&e, now.boot))) {
-                log::error!("failed to take a change of a manifest back error={why:?}");
+                log::error!("failed to revert a change to a manifest error={why:?}");
             }
         },
     );

@@ -1,4 +1,4 @@
-//! Answers the paths of a kubelet: metrics, the summary of the usage, the pods, and the configuration in force.
+//! Serves the paths of a kubelet: metrics, the usage summary, the pods, and the effective configuration.
 
 use super::cadvisor;
 use super::metrics::Wanted;
@@ -16,14 +16,14 @@ use crate::api::kube::kubelet::KubeletPath;
 use crate::api::kube::query::Query;
 use crate::engine::control::{Reply, Request, RequestError};
 
-/// A page that needs the usage of the containers.
+/// A page that needs the resource usage of the containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::agent) enum UsagePage {
     Resource,
     Cadvisor,
 }
 
-/// The first step of a request for a path of a kubelet.
+/// Returns the first step of a request for a path of a kubelet.
 pub(super) fn answer(view: &View<'_>, path: KubeletPath, query: &Query) -> Act {
     Act::Respond(match path {
         KubeletPath::Metrics => view.metrics_page(),
@@ -45,8 +45,8 @@ pub(super) fn answer(view: &View<'_>, path: KubeletPath, query: &Query) -> Act {
     })
 }
 
-/// The page from the engine's answer. As in a kubelet, a failure is a value in the page, so that a scrape still has the
-/// rest.
+/// Returns the page that results from the engine's answer. As in a kubelet, a failure is reported as a value on the
+/// page, so that a scrape still gets the other values.
 pub(in crate::agent) fn usage_page(
     view: &View<'_>,
     machine: &MachineIdentity,

@@ -14,10 +14,10 @@ use crate::kubectl_api::log_request::LogRequest;
 use crate::net::server::exchange::{Body, Part, TEXT};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The number of bytes that one turn of the loop reads.
+/// Maximum number of bytes that are read in one turn of the loop.
 const PIECE: usize = 16 * 1024;
 
-/// A log at the begin of the requested part.
+/// An open log, positioned at the start of the requested part.
 pub(in crate::agent) struct Opened {
     request: LogRequest,
     reader: LogReader,
@@ -25,9 +25,9 @@ pub(in crate::agent) struct Opened {
 }
 
 /// # Errors
-/// There is no such log, or it cannot be read.
+/// The log does not exist or cannot be read.
 pub(in crate::agent) fn open(request: LogRequest) -> Result<Opened, String> {
-    // The watch begins before the log is read, so that it misses nothing.
+    // The watch begins before the log is read, so that no change is missed.
     let mut watch = match request.follow {
         true => Some(LogWatch::new().map_err(|e| format!("failed to watch the log: {e}"))?),
         false => None,
@@ -36,7 +36,7 @@ pub(in crate::agent) fn open(request: LogRequest) -> Result<Opened, String> {
         watch.add(&request.directory).map_err(|e| format!("failed to watch {}: {e}", request.directory.display()))?;
         if let Some(why) = watch.without_inotify() {
             log::warn!(
-                "follows the log of a container without inotify directory={} error={why:?}",
+                "following the log of a container without inotify directory={} error={why:?}",
                 request.directory.display()
             );
         }
@@ -60,12 +60,12 @@ struct Following {
     reader: LogReader,
     watch: Option<LogWatch>,
     left: Option<u64>,
-    /// The container has ended: the rest is read, and nothing follows.
+    /// Whether the container has ended, so that only the rest of the log must be read.
     finishing: bool,
 }
 
 impl Following {
-    /// `runs`: the instance of the container is running.
+    /// Reads the next piece. `runs`: the instance of the container is running.
     fn read(&mut self, runs: bool, out: &mut Vec<u8>) -> Part {
         let (since, timestamps) = (self.request.since, self.request.timestamps);
         let mut printer = Printer { out, since, timestamps, left: self.left };
@@ -75,7 +75,7 @@ impl Following {
             Some(watch) => {
                 if let Err(e) = watch.drain() {
                     log::warn!(
-                        "failed to read the changes of a log; its follower may be late error={:?}",
+                        "failed to read the changes of a log; new lines may arrive late error={:?}",
                         e.to_string()
                     );
                 }
@@ -87,7 +87,7 @@ impl Following {
             Ok(ReadProgress::Paused) => Part::More,
             Ok(ReadProgress::End) if self.watch.is_none() || self.finishing => Part::End,
             Ok(ReadProgress::End) if !runs => {
-                // The runtime has written everything before it reports the end.
+                // The runtime writes the whole log before it reports the end of the container.
                 self.finishing = true;
                 Part::More
             }
@@ -109,7 +109,7 @@ impl PieceWriter for Following {
         self.read(runs, out)
     }
 
-    /// A log that is followed ends with its container.
+    /// A followed log waits for changes of pods, because it ends with its container.
     fn waits_for(&self) -> Option<Kind> {
         self.watch.is_some().then_some(Kind::Pod)
     }

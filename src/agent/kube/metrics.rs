@@ -1,5 +1,5 @@
-//! The resource usage for `kubectl top`, in the form of metrics.k8s.io. The CPU usage needs two measurements: the last
-//! one, if it is recent, or a second one after a second.
+//! The resource usage for `kubectl top`, as objects of metrics.k8s.io. The CPU usage needs two measurements. The
+//! first is the last measurement if it is recent; otherwise a second measurement follows after a second.
 
 use super::reading::Reading;
 use super::summary::{self, Scope};
@@ -20,10 +20,10 @@ use std::time::Duration;
 
 /// The time between two measurements, if there is no recent one.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The maximum age of a measurement for a comparison.
+/// Maximum age of the first measurement.
 const RECENT: Duration = Duration::from_secs(60);
 
-/// The result of two measurements.
+/// What a client wants to know from two measurements.
 #[derive(Debug)]
 pub(in crate::agent) enum Wanted {
     Objects(Measurement),
@@ -31,7 +31,7 @@ pub(in crate::agent) enum Wanted {
 }
 
 impl Wanted {
-    /// The first measurement. `before`: the last one, perhaps of another request.
+    /// Continues after the first measurement. `before` is the last earlier measurement, perhaps of another request.
     ///
     /// # Errors
     /// There is no such object.
@@ -48,7 +48,7 @@ impl Wanted {
         }
     }
 
-    /// The result of two measurements.
+    /// Returns the response that results from two measurements.
     ///
     /// # Errors
     /// There is no such object.
@@ -80,11 +80,11 @@ impl Wanted {
     }
 }
 
-/// The counters at one time.
+/// The counters at one point in time.
 #[derive(Debug)]
 pub(in crate::agent) struct Sample {
     at: Boot,
-    /// By container id: the time of the value and the CPU time, both in nanoseconds.
+    /// For each container id, the time of the measurement and the CPU time, both in nanoseconds.
     containers: BTreeMap<String, (i64, u64)>,
     /// The CPU time of the whole machine, in nanoseconds.
     machine: u64,
@@ -101,21 +101,21 @@ impl Sample {
         }
     }
 
-    /// Whether a later measurement can be compared with this one.
+    /// Reports whether a later measurement can be compared with this one.
     pub fn is_useful(&self, later: &Sample) -> bool {
         let age = later.at.since(self.at);
         let known = |id: &String| self.containers.contains_key(id);
         (PAUSE..=RECENT).contains(&age) && later.containers.keys().all(known)
     }
 
-    /// The CPU usage of the machine since this sample, in nanocores.
+    /// Returns the CPU usage of the machine since this sample, in nanocores.
     pub fn machine_rate(&self, later: &Sample) -> u64 {
         let elapsed = later.at.since(self.at).as_nanos().max(1);
         let cores = u128::from(later.machine.saturating_sub(self.machine)) * 1_000_000_000 / elapsed;
         u64::try_from(cores).unwrap_or(u64::MAX)
     }
 
-    /// The CPU usage of a container since this sample, in nanocores.
+    /// Returns the CPU usage of a container since this sample, in nanocores.
     pub fn rate(&self, later: &Sample, id: &str) -> Option<u64> {
         let (before, after) = (self.containers.get(id)?, later.containers.get(id)?);
         let time = u128::try_from(after.0 - before.0).ok().filter(|t| *t > 0)?;
@@ -123,7 +123,7 @@ impl Sample {
     }
 }
 
-/// The metrics of pods, or of the node.
+/// Returns the metrics of pods, or of the node.
 fn objects(view: &View<'_>, of_node: bool, usage: &Usage, before: &Sample, now: &Sample) -> Vec<Value> {
     let at = view.now.wall.timestamp().map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default();
     let window = format!("{:.3}s", now.at.since(before.at).as_secs_f64());
@@ -168,18 +168,18 @@ fn memory(bytes: u64) -> String {
     format!("{}Ki", bytes / 1024)
 }
 
-/// The time that all CPUs have worked, in nanoseconds (the first line of /proc/stat: user, nice, system, idle, iowait,
-/// irq, softirq, steal, in ticks).
+/// Returns the busy time of all CPUs, in nanoseconds (from the first line of /proc/stat: user, nice, system, idle,
+/// iowait, irq, softirq, steal, in ticks).
 pub(super) fn machine_cpu(stat: &str) -> Option<u64> {
     let ticks: Vec<u64> =
         stat.lines().next()?.split_ascii_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
     let idle = ticks.get(3)? + ticks.get(4).unwrap_or(&0);
-    // (The values after these eight are parts of them.)
+    // (The values after these eight are already included in them.)
     let busy = ticks.iter().take(8).sum::<u64>().saturating_sub(idle);
     Some(busy.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
 }
 
-/// The memory in use, in bytes.
+/// Returns the memory in use, in bytes.
 fn machine_memory() -> Option<u64> {
     let level = crate::adapters::host::levels::read(false).ok()?.memory;
     Some(level.capacity.saturating_sub(level.available))

@@ -1,10 +1,11 @@
 //! Serves the Kubernetes API for kubectl on the secure listener. `kubectl_api` decides what a request means.
 //!
-//! `access` has the certificates and `prepare` reads them on a helper. `requests` carries out the first steps of the
-//! requests, `file_changes` the changes of manifests, `sessions` exec, attach and port-forward, `metrics` the usage for
-//! `kubectl top`; `logs` sends container logs. `kubelet` answers the paths of a kubelet: `reading` has the usage of the
-//! node and its pods, which `resource_metrics`, `cadvisor` and `summary` write. Nothing of it exists while the listener
-//! is off. `node_server` is another server, which uses `logs`, `sessions` and `kubelet` too.
+//! `access` holds the certificates, and `prepare` reads them on a helper thread. `requests` carries out the first
+//! steps of requests, `file_changes` changes manifests, `sessions` handles exec, attach and port-forward, `metrics`
+//! measures the usage for `kubectl top`, and `logs` sends container logs. `kubelet` serves the paths of a kubelet:
+//! `reading` has the usage of the node and its pods, which `resource_metrics`, `cadvisor` and `summary` write. None
+//! of this exists while the listener is off. `node_server` is a separate server, which also uses `logs`, `sessions`
+//! and `kubelet`.
 
 mod access;
 mod cadvisor;
@@ -50,16 +51,17 @@ pub(in crate::agent) use node_server::{NodeServer, NodeServerState};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Time limit for the preparation: reads and writes of small files, and the lock, which commands hold shortly.
+/// Time limit for the preparation, which reads and writes small files and takes a lock that commands hold for a short
+/// time.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The pause after a preparation that failed.
+/// The pause after a failed preparation.
 const RETRY: Duration = Duration::from_secs(30);
 
 /// The API, its certificates and its clients.
 pub(super) struct Kube {
     pub(super) api: KubectlApi,
     access: Access,
-    /// Tells the helper that changes a manifest that its client has disconnected.
+    /// Tells a helper that changes a manifest when the client has disconnected.
     abandoned: Abandoned,
 }
 
@@ -76,8 +78,8 @@ impl Kube {
         self.access.acceptor()
     }
 
-    /// Returns whether the certificate of a client (DER) is revoked. If it or the list cannot be read, it counts as
-    /// revoked.
+    /// Returns a function that reports whether a client's certificate (DER) is revoked. A certificate is considered
+    /// revoked if it or the list of revoked certificates cannot be read.
     pub(super) fn revoked(&mut self) -> impl Fn(&[u8]) -> bool + use<> {
         let revoked = self.access.revoked().cloned();
         let is_in = |revoked: &Revoked, certificate: &[u8]| {
@@ -87,12 +89,12 @@ impl Kube {
     }
 }
 
-/// Whether the API is served.
+/// The state of the API.
 pub(super) enum KubeState {
     Off,
-    /// A helper reads the certificates.
+    /// A helper thread is reading the certificates.
     Preparing,
-    /// The preparation failed, and is repeated at this time.
+    /// The preparation is due at this time: at the start, or after a failure.
     Waiting(Boot),
     On(Box<Kube>),
 }
@@ -117,7 +119,7 @@ impl KubeState {
         }
     }
 
-    /// Prepares the API when that is due, and renews the server's certificate in time.
+    /// Prepares the API when that is due, and renews the server's certificate before it expires.
     pub(super) fn drive(&mut self, config: &Config, jobs: &mut Jobs, now: Now) {
         let is_due = match self {
             KubeState::Waiting(at) => *at <= now.boot,
@@ -147,7 +149,8 @@ impl KubeState {
         );
     }
 
-    /// Returns true if the API is there now, so that its port has to be opened by a drive of `server`.
+    /// Takes the result of a preparation. Returns true if the API has just been created: its port opens when `server`
+    /// is driven.
     fn prepared(
         &mut self,
         prepared: Result<Box<Prepared>, String>,
@@ -175,10 +178,10 @@ impl KubeState {
         false
     }
 
-    /// A reload has changed the address or the port of the API. `before`: the old address.
+    /// Applies a reload that has changed the address or the port of the API. `before` is the old address.
     ///
     /// # Errors
-    /// The new one cannot be opened, so the old one stays. The error is about the new one.
+    /// The new listener cannot be opened. The old one stays.
     pub(super) fn relocate(
         &mut self,
         before: IpAddr,
@@ -197,7 +200,7 @@ impl KubeState {
             return Err(format!("cannot listen on {wanted}: {e}"));
         }
         if before != config.kubectl_address {
-            // The certificate has the addresses of the server.
+            // The certificate contains the addresses of the server, so it must be renewed.
             kube.access.not_renewed(now);
         }
         Ok(())
@@ -208,8 +211,8 @@ fn log_failure(doing: &str, why: &str) {
     log::error!("{doing}; trying again error={why:?} retry={RETRY:?}");
 }
 
-/// The names and addresses of a server that listens on `address`, for its certificate. `of_node`: the addresses of the
-/// node.
+/// Returns the names and addresses for the certificate of a server that listens on `address`. `of_node` are the
+/// addresses of the node.
 fn names(node: &str, address: IpAddr, of_node: &[String]) -> Names {
     let all: Vec<IpAddr> = of_node.iter().filter_map(|a| a.parse().ok()).collect();
     Names::new(node, if address.is_unspecified() { all } else { vec![address] })

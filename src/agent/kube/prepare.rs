@@ -1,4 +1,5 @@
-//! Reads and writes the files that the API needs. Runs on a helper, because it waits for the disk and for a lock.
+//! Reads and writes the files that the API needs. Runs on a helper thread, because it waits for the disk and for a
+//! lock.
 
 use crate::adapters::host::machine_identity;
 use crate::adapters::pki::{self, Authority, Names};
@@ -11,7 +12,7 @@ use std::path::Path;
 /// The server's certificate.
 pub(in crate::agent) struct Certificate {
     pub acceptor: Acceptor,
-    /// From this time on another one is created.
+    /// The time from which the certificate must be replaced.
     pub renew: Timestamp,
 }
 
@@ -23,9 +24,9 @@ pub(in crate::agent) struct Prepared {
 }
 
 /// # Errors
-/// A file cannot be read or written, or the clock is wrong.
+/// A file cannot be read or written, or the time of the system clock is out of range.
 pub(in crate::agent) fn prepare(root: &Path, node: &str, names: &Names) -> Result<Box<Prepared>, String> {
-    let wall = clock::now().wall.timestamp().ok_or("the time of the clock is out of range")?;
+    let wall = clock::now().wall.timestamp().ok_or("the time of the system clock is out of range")?;
     let directory = pki::directory(root);
     let authority = Authority::open_or_create(&directory, node, wall)?;
     let serving = authority.server(names, wall)?;

@@ -1,6 +1,6 @@
-//! The usage of the node, its pods and containers at one time, for the metrics and the summary of a kubelet. The
-//! runtime's answer has the containers; the state of the engine and the files in /proc and of the cgroups have the
-//! rest.
+//! The resource usage of the node, its pods and containers at one point in time, for the metrics and the summary of a
+//! kubelet. The values of containers come from the runtime, the others from the engine's state, /proc and the
+//! cgroups.
 
 use crate::agent::content::View;
 use crate::api::control::{ContainerUsage, PodUsage, Usage};
@@ -9,7 +9,7 @@ use crate::api::names::Uid;
 use crate::api::time::Wall;
 use std::fs;
 
-/// Values that are not known are None.
+/// The usage at one point in time. Values that are not known are None.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     /// The time of the reading.
@@ -22,16 +22,16 @@ pub(super) struct Reading {
 #[derive(Debug, Default)]
 pub(super) struct NodeReading {
     pub name: String,
-    /// The start of the machine.
+    /// The time at which the machine booted.
     pub boot: Wall,
     /// The number of CPUs.
     pub cores: u64,
-    /// The CPU time on all processors since the start of the machine, in nanoseconds.
+    /// The CPU time of all CPUs since the machine booted, in nanoseconds.
     pub cpu_nanos: Option<u64>,
     pub memory: Option<Memory>,
-    /// The node's file system, the one of the images, and the time of their measurement.
+    /// The time of the measurement, the node's file system and the file system of the images.
     pub file_systems: Option<(Wall, Option<FileSystemFact>, Option<FileSystemFact>)>,
-    /// The maximum number of processes and threads, and the present one.
+    /// The maximum and the current number of processes and threads.
     pub processes: Option<(u64, u64)>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct NodeReading {
 pub(super) struct Memory {
     pub total: u64,
     pub available: u64,
-    /// Without the free memory.
+    /// The total memory without the free memory.
     pub used: u64,
     /// Anonymous memory.
     pub rss: u64,
@@ -60,7 +60,7 @@ pub(super) struct PodReading {
     pub name: String,
     pub uid: String,
     pub started: Wall,
-    /// The cgroup of the pod, otherwise the sum over its containers.
+    /// The values of the pod's cgroup or, if they are not known, the sum over its containers.
     pub cpu_nanos: Option<u64>,
     pub memory_bytes: Option<u64>,
     pub working_set_bytes: Option<u64>,
@@ -72,7 +72,7 @@ pub(super) struct PodReading {
 pub(super) struct ContainerReading {
     pub usage: ContainerUsage,
     pub image: String,
-    /// The path of its cgroup.
+    /// The path of the container's cgroup.
     pub cgroup: String,
     pub started: Wall,
 }
@@ -139,7 +139,7 @@ impl PodReading {
     }
 }
 
-/// Nanoseconds in seconds.
+/// Converts nanoseconds to seconds.
 pub(super) fn seconds(nanos: Option<u64>) -> Option<f64> {
     nanos.map(|nanos| nanos as f64 / 1e9)
 }
@@ -148,12 +148,12 @@ pub(super) fn bytes(bytes: Option<u64>) -> Option<f64> {
     bytes.map(|bytes| bytes as f64)
 }
 
-/// A time of the runtime, which is 0 or less if it is not known.
+/// Returns a time that the runtime reports, or None if it is not known (0 or less).
 pub(super) fn time(nanos: i64) -> Option<i64> {
     Some(nanos).filter(|nanos| *nanos > 0)
 }
 
-/// In seconds since the Unix epoch.
+/// Returns the boot time in seconds since the Unix epoch.
 fn boot_time(stat: &str) -> Option<i64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
@@ -181,7 +181,7 @@ pub(super) mod tests {
 
     const SECOND: i64 = 1_000_000_000;
 
-    /// A node with a pod of one container.
+    /// Returns the usage of a node with one pod that has one container.
     pub fn example() -> Reading {
         let file_system = |id| FileSystemFact { capacity: 1000, available: 400, inodes: 50, inodes_free: 20, id };
         let usage = ContainerUsage {

@@ -1,4 +1,4 @@
-//! Connects the requests of the secure listener with `kubectl_api`, and carries out their first steps.
+//! Passes the requests of the secure listener to `kubectl_api`, and carries out their first steps.
 
 use super::Kube;
 use super::metrics::Wanted;
@@ -26,7 +26,8 @@ use crate::net::server::exchange::{Body, Part, Request};
 use bytes::Bytes;
 
 impl Kube {
-    /// The first step of a request, and the end of the client's certificate, with which its watch, log or session ends.
+    /// Returns the first step of a request, and the expiry time of the client's certificate, at which a watch, log or
+    /// session ends.
     pub(in crate::agent) fn answer(&mut self, view: &View<'_>, request: &Request<'_>) -> (Act, Option<Boot>) {
         let api = self.identify(view, request);
         let FirstStep { verb, next } = self.api.request(&view.snapshot(), &api, request.body);
@@ -43,7 +44,7 @@ impl Kube {
         (act, api.client.ok().map(|client| client.expires))
     }
 
-    /// The response to a request that is refused whatever its body is.
+    /// Returns the response to a request that is refused regardless of its body.
     pub(in crate::agent) fn refusal(&mut self, view: &View<'_>, request: &Request<'_>) -> Option<Response> {
         let api = self.identify(view, request);
         let refused = self.api.refusal(&view.snapshot(), &api)?;
@@ -51,8 +52,8 @@ impl Kube {
         Some(api::failure(&refused))
     }
 
-    /// Gives versions to all changes. `has_clients`: a client is connected. Returns which kinds of objects have
-    /// changed.
+    /// Gives versions to all changes. `has_clients`: a client is connected. Returns a function that reports whether
+    /// objects of a kind have changed, or None if nothing has changed.
     pub(in crate::agent) fn follow<'a>(
         &'a mut self,
         view: &View<'_>,
@@ -87,10 +88,10 @@ impl Kube {
     }
 }
 
-/// The action of a step.
+/// Converts a step to an action.
 ///
 /// # Errors
-/// A session has a protocol that the server does not know.
+/// A session requests a protocol that the server does not support.
 fn carry_out(view: &View<'_>, head: &Head, client: &VerifiedClient, next: NextStep) -> Result<Act, Failure> {
     let log = |fields: &str| log::info!("kubectl client={:?} {fields}", client.name);
     Ok(match next {
@@ -127,7 +128,7 @@ fn report(view: &View<'_>, request: &ApiRequest<'_>, failure: Option<&Failure>) 
     let client = request.client.as_ref().map_or("-", |client| client.name.as_str());
     let ApiRequest { method, path, .. } = request;
     match failure {
-        // The client's certificate does not permit the request.
+        // The client's certificate does not permit the request, or is not valid.
         Some(Failure { code: code @ (401 | 403), message, .. }) => {
             view.metrics.inc(families::KUBECTL_REFUSALS, []);
             log::warn!("kubectl client={client:?} method={method} path={path} status={code} error={message:?}");

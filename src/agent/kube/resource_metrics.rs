@@ -7,7 +7,7 @@ use crate::metrics::exposition::{Exposition, Kind};
 /// A value and its time.
 type Timed = (Option<f64>, Option<i64>);
 
-/// With `failed`, the runtime has not reported the usage of containers.
+/// Returns the page. `failed`: the runtime has not reported the usage of containers.
 pub(super) fn page(reading: &Reading, failed: bool) -> Vec<u8> {
     let mut page = Exposition::default();
     containers(
@@ -22,7 +22,7 @@ pub(super) fn page(reading: &Reading, failed: bool) -> Vec<u8> {
         ("container_memory_working_set_bytes", Kind::Gauge, "Working set of the container in bytes."),
         |c| (bytes(c.usage.memory_bytes), time(c.usage.memory_at)),
     );
-    // Without a timestamp: a scraper would reject a time that is long ago.
+    // This sample has no timestamp, because a scraper would reject a time that is long ago.
     containers(
         &mut page,
         reading,

@@ -1,5 +1,5 @@
-//! Exec, attach and port-forward: the engine requests a URL of the runtime's streaming server, and the server passes
-//! the client's connection to it.
+//! Exec, attach and port-forward: the engine requests a URL of the runtime's streaming server, and Wherry's server
+//! forwards the client's connection to that URL.
 
 use crate::api::kube::kubelet_request::SessionKind;
 use crate::api::kube::query::Query;
@@ -10,7 +10,8 @@ use crate::net::http1::Head;
 use crate::net::server::exchange::Upstream;
 use std::net::SocketAddr;
 
-/// The protocol that a client requests. The runtime's streaming server speaks it; only its head is made here.
+/// The protocol that a client requests. The runtime's streaming server implements it; only the head of the request is
+/// written here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::agent) enum Session {
     Spdy {
@@ -22,10 +23,10 @@ pub(in crate::agent) enum Session {
     WebSocket(Vec<(&'static str, String)>),
 }
 
-/// The longest list of protocol versions, and the longest handshake of a WebSocket, that are passed on, in bytes.
+/// Maximum length of a list of protocol versions, and of the headers of a WebSocket handshake, in bytes.
 const LONGEST: usize = 1024;
 
-/// The headers of a WebSocket's handshake that are passed on.
+/// The headers of a WebSocket handshake that are forwarded.
 const HANDSHAKE: [&str; 3] = ["Sec-WebSocket-Key", "Sec-WebSocket-Version", "Sec-WebSocket-Protocol"];
 
 /// # Errors
@@ -47,7 +48,8 @@ pub(super) fn session(head: &Head) -> Result<Session, Failure> {
     Ok(Session::Spdy { method: head.method, versions })
 }
 
-/// An API server translates the newest protocol over a WebSocket to SPDY, and passes the older ones on to the node.
+/// Like `session`, but also accepts a WebSocket: an API server translates the newest WebSocket protocol to SPDY, but
+/// forwards the older ones to the node.
 ///
 /// # Errors
 /// The request is not an upgrade to SPDY/3.1 or to a WebSocket.
@@ -70,7 +72,7 @@ fn is_websocket(head: &Head) -> bool {
     head.values("upgrade").any(|value| value.eq_ignore_ascii_case("websocket"))
 }
 
-/// What a client of the node's server wants from the pod. A terminal has one output.
+/// Returns what a client of the node's server wants from the pod. A terminal has no separate stderr.
 ///
 /// # Errors
 /// The ports of a port-forward over a WebSocket are not valid.
@@ -95,7 +97,7 @@ pub(super) fn kind_of_kubelet(
     })
 }
 
-/// The ports of a port-forward over a WebSocket: `port=80&port=443` or `port=80,443`.
+/// Parses the ports of a port-forward over a WebSocket: `port=80&port=443` or `port=80,443`.
 fn ports(query: &Query) -> Result<Vec<u16>, Failure> {
     let invalid = |text: &str| Failure::bad_request(format!("port: {text:?} is not a number from 1 to 65535"));
     let ports: Vec<u16> = query
@@ -114,10 +116,10 @@ fn command(query: &Query) -> Command {
 }
 
 impl Session {
-    /// The connection to the runtime's streaming server.
+    /// Returns the address of the runtime's streaming server and the request to send to it.
     ///
     /// # Errors
-    /// The URL is not one that this server can use.
+    /// The runtime's URL is not one that Wherry's server can use.
     pub(in crate::agent) fn upstream(&self, url: &str) -> Result<Upstream, Failure> {
         let unusable = || {
             let hint = "its streaming server must listen on an IP address without TLS";
@@ -135,7 +137,7 @@ impl Session {
         };
         let mut request =
             format!("{method} {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n");
-        // The parser of the head refuses control characters.
+        // The values contain no control characters: the head parser refuses them.
         match self {
             Session::Spdy { versions, .. } => {
                 versions.iter().for_each(|v| request.push_str(&format!("X-Stream-Protocol-Version: {v}\r\n")));

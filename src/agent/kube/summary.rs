@@ -1,5 +1,5 @@
-//! `/stats/summary`: the usage of the node, its pods and containers in the JSON of a kubelet's Summary API. Values that
-//! are not known are absent. The CPU usage needs two measurements (`metrics::Sample`).
+//! `/stats/summary`: the resource usage of the node, its pods and containers as JSON of a kubelet's Summary API.
+//! Values that are not known are absent. The CPU usage needs two measurements (`metrics::Sample`).
 
 use super::metrics::Sample;
 use super::reading::{ContainerReading, NodeReading, PodReading, Reading, time};
@@ -7,7 +7,7 @@ use crate::api::facts::FileSystemFact;
 use crate::api::time::Wall;
 use serde_json::{Map, Value, json};
 
-/// The requested part.
+/// The requested part of the summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::agent) enum Scope {
     All,
@@ -15,7 +15,7 @@ pub(in crate::agent) enum Scope {
     CpuAndMemory,
 }
 
-/// `now` is the sample of the reading, `before` an earlier one.
+/// Returns the summary. `now` is the sample that belongs to the reading, `before` is an earlier sample.
 pub(super) fn summary(reading: &Reading, scope: Scope, before: &Sample, now: &Sample) -> Value {
     let pods: Vec<Value> = reading.pods.iter().map(|pod| of_pod(reading, pod, scope, before, now)).collect();
     json!({ "node": of_node(reading, scope, before.machine_rate(now)), "pods": pods })
@@ -109,7 +109,7 @@ fn of_container(reading: &Reading, container: &ContainerReading, scope: Scope, n
     value.into()
 }
 
-/// None if nothing is known.
+/// Returns the CPU usage, or None if it is not known.
 fn cpu(at: Option<Value>, nanos: Option<u64>, nano_cores: Option<u64>) -> Option<Value> {
     nanos?;
     let values = [
@@ -120,7 +120,8 @@ fn cpu(at: Option<Value>, nanos: Option<u64>, nano_cores: Option<u64>) -> Option
     Some(object(values).into())
 }
 
-/// `used`, `inodes_used`: of a part of the file system; None: of all of it.
+/// Returns the usage of a file system. `used` and `inodes_used` are the values for a part of the file system; None
+/// stands for the whole.
 fn file_system(at: Wall, fact: FileSystemFact, used: Option<u64>, inodes_used: Option<u64>) -> Value {
     let mut value = object([
         ("time", text(at)),
@@ -137,7 +138,7 @@ fn file_system(at: Wall, fact: FileSystemFact, used: Option<u64>, inodes_used: O
     value.into()
 }
 
-/// The API has whole seconds.
+/// Formats a time, or returns None if it is not known. The API uses whole seconds.
 fn text(at: Wall) -> Option<Value> {
     let at = Wall(time(at.0)?);
     Some(at.timestamp()?.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into())
@@ -166,7 +167,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Two samples two seconds apart, in which the container has used half a core.
+    /// Returns two samples that are two seconds apart, between which the container has used half a core.
     fn samples(reading: &Reading) -> (Sample, Sample) {
         let now = reading.pods[0].containers[0].usage.clone();
         let mut before = now.clone();

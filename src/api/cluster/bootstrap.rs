@@ -1,4 +1,4 @@
-//! Bootstrap tokens and the pin of a CA, in the forms of kubeadm, and the message authentication code with which a
+//! Bootstrap tokens and the pin of a CA, in kubeadm's formats, and the message authentication code with which a
 //! cluster signs its `cluster-info` for the owner of a token.
 
 use sha2::{Digest, Sha256};
@@ -14,7 +14,7 @@ pub struct Token {
     secret: String,
 }
 
-/// Without the secret.
+/// Omits the secret.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({})", self.id)
@@ -25,7 +25,7 @@ impl Token {
     /// Reads `[a-z0-9]{6}.[a-z0-9]{16}`.
     ///
     /// # Errors
-    /// The text has another form. The error does not contain it.
+    /// The text has another format. The error does not contain the text.
     pub fn parse(text: &str) -> Result<Token, String> {
         let part = |text: &str, length| {
             text.len() == length && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
@@ -34,7 +34,7 @@ impl Token {
             Some((id, secret)) if part(id, 6) && part(secret, 16) => {
                 Ok(Token { id: id.to_owned(), secret: secret.to_owned() })
             }
-            _ => Err("a bootstrap token has 6 lower-case letters or digits, a dot, and 16 more; \
+            _ => Err("a bootstrap token has 6 lower-case letters or digits, a dot, and 16 more of them; \
                       kubeadm token create --print-join-command prints a new one"
                 .to_owned()),
         }
@@ -44,15 +44,15 @@ impl Token {
         &self.id
     }
 
-    /// `ID.SECRET`, the bearer token of a request.
+    /// Returns `ID.SECRET`, the bearer token of a request.
     pub fn bearer(&self) -> String {
         format!("{}.{}", self.id, self.secret)
     }
 
-    /// Whether `code` is the HMAC-SHA256 of the message with the secret.
+    /// Reports whether `code` is the HMAC-SHA256 of the message with the secret.
     pub fn has_signed(&self, message: &[u8], code: &[u8]) -> bool {
         let expected = hmac_sha256(self.secret.as_bytes(), message);
-        // In constant time: the code is compared with a secret value.
+        // The comparison takes constant time, because the expected value is secret.
         code.len() == expected.len() && code.iter().zip(expected).fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
     }
 }
@@ -65,7 +65,7 @@ impl CaHash {
     /// Reads `sha256:` and 64 hexadecimal digits.
     ///
     /// # Errors
-    /// The text has another form.
+    /// The text has another format.
     pub fn parse(text: &str) -> Result<CaHash, String> {
         let digits = text.strip_prefix("sha256:").filter(|d| d.len() == 64 && d.bytes().all(|b| b.is_ascii_hexdigit()));
         let wrong = || "write it as sha256: and 64 hexadecimal digits".to_owned();
@@ -77,7 +77,7 @@ impl CaHash {
         Ok(CaHash(hash))
     }
 
-    /// The hash of this public key.
+    /// Returns the hash of this public key.
     pub fn of(public_key: &[u8]) -> CaHash {
         CaHash(sha256(public_key))
     }
@@ -100,7 +100,7 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// RFC 2104.
+/// Computes the HMAC of a message (RFC 2104).
 fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
     let mut block = [0; BLOCK];
     if key.len() > BLOCK {

@@ -10,10 +10,10 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// The organization of every node, to which the Node authorizer applies.
+/// The organization (group) of every node. The Node authorizer applies to its members.
 pub const ORGANIZATION: &str = "system:nodes";
 
-/// The common name of a node's certificate.
+/// Returns the common name of a node's certificate.
 pub fn common_name(node: &str) -> String {
     format!("system:node:{node}")
 }
@@ -44,7 +44,7 @@ pub struct ServingNames {
 }
 
 impl ServingNames {
-    /// The addresses that the node reports.
+    /// Returns the names and addresses that the node reports.
     pub fn of(addresses: &[Address]) -> ServingNames {
         let mut names = ServingNames::default();
         for Address { address, .. } in addresses {
@@ -57,14 +57,14 @@ impl ServingNames {
     }
 }
 
-/// The name of the request with this hash. The same request has the same name, so that a repeated one finds the first
-/// one.
+/// Returns the name of the request with this hash. The name is the same when the request is repeated, so the
+/// repetition finds the first request.
 pub fn request_name(hash: &[u8; 32]) -> String {
     let digits: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     format!("node-csr-{digits}")
 }
 
-/// A key of this node that has no certificate yet, and the request for its certificate.
+/// The request for a certificate for a key of this node that has none yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SigningRequest {
     /// The name of the object (`request_name`).
@@ -77,16 +77,16 @@ pub struct SigningRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Validity {
     pub not_before: Wall,
-    /// The last second.
+    /// The last second at which the certificate is valid.
     pub not_after: Wall,
 }
 
 /// A certificate that the node has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum InUse {
-    /// `is_managed`: `wherry join` has written the files, so that Wherry may replace them.
+    /// `is_managed`: `wherry join` has written the files, so Wherry may replace them.
     Client { validity: Validity, is_managed: bool },
-    /// For these names.
+    /// The certificate of the node's server, for these names.
     Serving { validity: Validity, names: ServingNames },
 }
 
@@ -97,7 +97,7 @@ impl InUse {
         }
     }
 
-    /// Wherry may replace it.
+    /// Reports whether Wherry may replace the certificate.
     pub fn is_managed(&self) -> bool {
         match self {
             InUse::Client { is_managed, .. } => *is_managed,
@@ -105,7 +105,7 @@ impl InUse {
         }
     }
 
-    /// Returns true if it has all that is wanted. As in a kubelet, more names do no harm.
+    /// Returns true if the certificate covers the purpose and all its names. As in a kubelet, it may have more names.
     pub fn covers(&self, wanted: &Purpose) -> bool {
         match (self, wanted) {
             (InUse::Client { .. }, Purpose::Client) => true,
@@ -120,11 +120,11 @@ impl InUse {
 /// The state of a certificate signing request.
 #[derive(Clone, PartialEq, Eq)]
 pub enum SigningProgress {
-    /// Not approved, or approved and not signed.
+    /// Not approved yet, or approved but not signed yet.
     Pending,
     /// The certificate chain in PEM.
     Issued(String),
-    /// Denied by an approver, or refused by the signer. Final for this request. With the reason.
+    /// Denied by an approver, or refused by the signer, with the reason. This is final for the request.
     Refused(String),
 }
 
@@ -141,11 +141,11 @@ impl std::fmt::Debug for SigningProgress {
 /// Reads a CertificateSigningRequest from a successful answer.
 ///
 /// # Errors
-/// The answer is something else.
+/// The answer is not a valid CertificateSigningRequest.
 pub fn progress(response: &ApiResponse) -> Result<SigningProgress, String> {
     let object: Value = serde_json::from_slice(&response.body).map_err(|e| e.to_string())?;
     if object["kind"] != "CertificateSigningRequest" {
-        return Err("it is no CertificateSigningRequest".to_owned());
+        return Err("it is not a CertificateSigningRequest".to_owned());
     }
     let status = &object["status"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! Wherry's cordon on the node's object at an API server (C16). The annotation tells it from a cordon of the cluster's
-//! administrator.
+//! Wherry's cordon on the node's object at an API server (C16). An annotation distinguishes it from a cordon by the
+//! administrator of the cluster.
 
 use crate::api::names::annotation::CORDONED;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ pub fn is_shown(node: &Value) -> bool {
     annotations.and_then(|all| all.get(CORDONED)).is_some_and(|value| value == "true")
 }
 
-/// A merge patch of the node's object that shows the cordon, or removes it.
+/// Returns a merge patch of the node's object that shows the cordon, or removes it.
 pub fn patch(on: bool) -> String {
     let (annotation, unschedulable) = if on { (json!("true"), json!(true)) } else { (Value::Null, Value::Null) };
     json!({ "metadata": { "annotations": { CORDONED: annotation } }, "spec": { "unschedulable": unschedulable } })

@@ -19,7 +19,7 @@ pub struct Fetched {
     json: String,
 }
 
-/// Without the values, which may be secret.
+/// Omits the values, which may be secret.
 impl std::fmt::Debug for Fetched {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.object)
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Fetched {
 
 impl Fetched {
     /// # Errors
-    /// It is neither a ConfigMap nor a Secret, or it is not valid. The error shows no value.
+    /// The object is neither a ConfigMap nor a Secret, or is not valid. The error shows no value.
     pub fn read(mut value: Value) -> Result<Fetched, String> {
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
@@ -36,12 +36,12 @@ impl Fetched {
         Fetched::of_json(value.to_string())
     }
 
-    /// The object as the server sent it.
+    /// Returns the object as the server sent it.
     pub fn value(&self) -> Value {
         serde_json::from_str(&self.json).unwrap_or_default()
     }
 
-    /// The resource version.
+    /// Returns the resource version.
     pub fn version(&self) -> Option<String> {
         self.value().pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned)
     }
@@ -53,17 +53,18 @@ impl Fetched {
             Some(Ok(Object::Data(object))) => Ok(Fetched { object: Rc::new(object), json }),
             Some(Ok(_)) => Err("it is neither a ConfigMap nor a Secret".to_owned()),
             Some(Err(problems)) => Err(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
-            None => Err("the text has no object".to_owned()),
+            None => Err("the text contains no object".to_owned()),
         }
     }
 }
 
-/// The name of a namespace has no dot, so the parts of the key are unique.
+/// Returns the key of the object's record. The name of a namespace has no dot, so the key can be split without
+/// ambiguity.
 pub fn key(of: &DataKey) -> String {
     format!("{KIND}/{}.{}.{}", of.kind.resource(), of.name.namespace, of.name.name)
 }
 
-/// The object that a record belongs to. None: it is not a key of such a record.
+/// Returns the object that a record belongs to. None: `key` is not the key of such a record.
 pub fn data_key(key: &str) -> Option<DataKey> {
     let (kind, rest) = key.strip_prefix(KIND)?.strip_prefix('/')?.split_once('.')?;
     let (namespace, name) = rest.split_once('.')?;

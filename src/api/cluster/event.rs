@@ -12,7 +12,7 @@ const MAX_MESSAGE: usize = 1024;
 /// The API's limit for a name, in bytes.
 const MAX_NAME: usize = 253;
 
-/// Before the message of an event that stands for similar ones, as in a Kubernetes client.
+/// The prefix of the message of an event that stands for similar ones, as in a Kubernetes client.
 const COMBINED: &str = "(combined from similar events): ";
 
 /// What an event is about.
@@ -40,7 +40,7 @@ pub struct Event<'a> {
     pub first: Wall,
     pub last: Wall,
     pub count: u32,
-    /// It stands for similar ones.
+    /// The event stands for similar ones.
     pub combined: bool,
 }
 
@@ -49,13 +49,13 @@ pub struct Event<'a> {
 struct Repeated {
     count: u32,
     last_timestamp: Option<String>,
-    /// Another one each time.
+    /// Only sent for a combined event, whose message changes with each occurrence.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
 
 impl<'a> Event<'a> {
-    /// The namespace of the event: that of its object.
+    /// Returns the namespace of the event: that of its object.
     pub fn namespace(&self) -> &'a str {
         match self.involved {
             Involved::Pod { name, .. } => &name.namespace,
@@ -63,20 +63,20 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The name of the event: of its object, and the time of its first occurrence in nanoseconds. An event and its
-    /// repetitions have the same name.
+    /// Returns the name of the event: the name of its object, and the time of its first occurrence in nanoseconds. An
+    /// event and its repetitions have the same name.
     pub fn name(&self) -> String {
         let of = match self.involved {
             Involved::Pod { name, .. } => &name.name,
             Involved::Node => self.node,
         };
         let suffix = format!(".{:016x}", self.first.0);
-        // Names of objects are ASCII. A name must not have an empty part.
+        // Names of objects are ASCII. No part of a name may be empty.
         let of = cut(of, MAX_NAME - suffix.len()).trim_end_matches(['.', '-']);
         format!("{of}{suffix}")
     }
 
-    /// The event in JSON, for a POST.
+    /// Returns the event in JSON, for a POST.
     pub fn object(&self) -> String {
         let involved_object = match self.involved {
             Involved::Pod { name, uid, field_path } => InvolvedObject {
@@ -115,7 +115,7 @@ impl<'a> Event<'a> {
                 reporting_instance: self.node,
             }),
         };
-        // The type has no keys that JSON lacks.
+        // Serialization cannot fail: all keys are strings.
         serde_json::to_string(&object).unwrap_or_default()
     }
 
@@ -124,7 +124,7 @@ impl<'a> Event<'a> {
         cut(&format!("{combined}{}", self.message), MAX_MESSAGE).to_owned()
     }
 
-    /// The strategic merge patch for an event that has occurred again.
+    /// Returns the strategic merge patch for an event that has occurred again.
     pub fn repeated(&self) -> String {
         let message = self.combined.then(|| self.message());
         let patch = Repeated { count: self.count, last_timestamp: self.last.whole_seconds(), message };
@@ -132,7 +132,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The first `bytes` of the text at most, without a part of a character.
+/// Returns at most the first `bytes` bytes of the text, and never a part of a character.
 pub(super) fn cut(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]

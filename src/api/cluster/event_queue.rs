@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 /// The kind of the records. A key is `diary/NUMBER`, with the number of a part.
 pub const KIND: &str = "diary";
 const VERSION: u64 = 1;
-/// The length of a message in the API, in bytes. More is not kept.
+/// The API's limit for a message, in bytes. Longer messages are cut.
 const MAX_MESSAGE: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// None: the node.
+    /// The pod that the event is about; None: the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Subject>,
     pub warning: bool,
@@ -24,7 +24,7 @@ pub struct Entry {
     pub first: i64,
     pub last: i64,
     pub count: u32,
-    /// It stands for similar ones, and has the message of the last one.
+    /// The event stands for similar ones, and has the message of the last one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub combined: bool,
 }
@@ -46,13 +46,13 @@ impl Entry {
         Entry { pod, warning, reason, message, first: now.0, last: now.0, count: 1, combined: false }
     }
 
-    /// Returns true if the same has occurred again.
+    /// Returns true if `other` is another occurrence of this event.
     pub fn is_same(&self, other: &Entry) -> bool {
         let has_message = self.combined && self.warning == other.warning || self.message == other.message;
         self.pod == other.pod && self.reason == other.reason && self.combined == other.combined && has_message
     }
 
-    /// Calls `f` with the event in the form of the API.
+    /// Calls `f` with the event in the form of the API, and returns the result.
     pub fn with<T>(&self, node: &str, f: impl FnOnce(&Event<'_>) -> T) -> T {
         let pod =
             self.pod.as_ref().map(|pod| (FullName::new(&pod.namespace, &pod.name), Uid::from(pod.uid.clone()), pod));
@@ -84,7 +84,7 @@ pub fn key(part: u64) -> String {
     format!("{KIND}/{part:010}")
 }
 
-/// The part in the key of a record.
+/// Returns the number of the part in the key of a record.
 pub fn part_of(key: &str) -> Option<u64> {
     key.strip_prefix(KIND)?.strip_prefix('/')?.parse().ok()
 }

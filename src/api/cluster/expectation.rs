@@ -1,4 +1,4 @@
-//! The expected life of a pod of the API server while the server is away, for people.
+//! Describes for people what is expected to happen to a pod of the API server while the server is unreachable.
 
 use crate::api::k8s;
 use crate::api::ordered::OrderSlice;
@@ -7,32 +7,32 @@ use crate::api::taints::NoExecute;
 use serde::Serialize;
 use std::time::Duration;
 
-/// The taint of a node that the controllers have not heard of for about a minute.
+/// The taint of a node from which the controllers have not heard for about a minute.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Expectation {
     pub reboot: Reboot,
-    /// The remaining lifetime of its first token to expire, in seconds; 0: expired. None: it has no token.
+    /// The remaining lifetime of the pod's first token to expire, in seconds; 0: expired. None: the pod has no token.
     pub token_seconds: Option<u64>,
     pub unreachable: Unreachable,
 }
 
-/// A reboot of the machine without the server.
+/// What happens to the pod after a reboot of the machine while the server is unreachable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reboot {
     Starts,
-    /// It starts if these images can be pulled: their pull policy is Always.
+    /// The pod starts if these images can be pulled: their pull policy is Always.
     Pulls(Vec<String>),
-    /// It waits for these objects, which the disk does not have.
+    /// The pod waits for these objects, which are not on the disk.
     Waits(Vec<String>),
-    /// It has ended, because its containers never restart.
+    /// The pod ends, because its containers never restart.
     Ends,
 }
 
-/// Controllers see the node as unreachable.
+/// What happens to the pod once the controllers consider the node unreachable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Unreachable {
@@ -62,8 +62,8 @@ impl Expectation {
     }
 }
 
-/// The rules of the taint eviction controller: the shortest `tolerationSeconds` of all tolerations of the taint counts,
-/// and one without it has no limit.
+/// Applies the rules of the taint eviction controller: of all tolerations of the taint, the shortest
+/// `tolerationSeconds` applies; a toleration without it sets no limit.
 fn unreachable(tolerations: &[k8s::Toleration]) -> Unreachable {
     let taint = NoExecute::of_key(UNREACHABLE);
     let all: Vec<&k8s::Toleration> = tolerations.iter().filter(|t| taint.is_tolerated_by(t)).collect();

@@ -1,21 +1,21 @@
-//! The ends of containers that an API server takes for final.
+//! Terminations of containers that an API server considers final.
 
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::RestartPolicy;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// An API server refuses a status in which a terminated container runs or waits again, if its restart policy does not
-/// restart it.
+/// An API server refuses a status in which a terminated container runs or waits again although its restart policy
+/// rules out a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FinalEnds {
     policy: RestartPolicy,
-    /// Of the containers with a policy of their own, by name.
+    /// The policies of containers that have their own, by name.
     own: BTreeMap<String, RestartPolicy>,
 }
 
 impl FinalEnds {
-    /// `spec`: of the pod, as the server has it.
+    /// Reads the restart policies. `spec`: the spec of the pod on the server.
     pub fn of(spec: &Value) -> FinalEnds {
         let policy = |of: &Value| RestartPolicy::parse(of.get("restartPolicy")?.as_str()?);
         let lists = ["containers", "initContainers"].into_iter().filter_map(|list| spec.get(list)?.as_array());
@@ -25,7 +25,7 @@ impl FinalEnds {
         FinalEnds { policy: policy(spec).unwrap_or_default(), own: own.collect_map() }
     }
 
-    /// Whether the server keeps the end that it has in the status of this container.
+    /// Reports whether the termination in the server's status of this container is final.
     pub(super) fn has(&self, server: &Value) -> bool {
         let Some(end) = server.pointer("/state/terminated") else { return false };
         let name = server.get("name").and_then(Value::as_str).unwrap_or_default();

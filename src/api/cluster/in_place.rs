@@ -1,5 +1,6 @@
-//! The changes of a pod's object that the running pod follows: labels, annotations, ephemeral containers, and what an
-//! API server lets users change in the spec. Everything else stays as it was when the node accepted the pod.
+//! The changes of a pod's object that the running pod follows: labels, annotations, ephemeral containers, and the
+//! fields of the spec that an API server lets users change. Everything else stays as it was when the node accepted
+//! the pod.
 
 use crate::api::k8s;
 use crate::api::names::annotation;
@@ -7,10 +8,10 @@ use crate::api::pod::Pod;
 use crate::api::resize;
 use std::rc::Rc;
 
-/// The accepted pod with the changes of `new` that a running pod follows.
+/// Returns the accepted pod with the changes of `new` that a running pod follows.
 pub fn followed(accepted: &Rc<Pod>, new: &Pod) -> Rc<Pod> {
     let mut annotations = new.object.metadata.annotations.clone();
-    // The time at which this node saw the pod first.
+    // This is the time at which this node first saw the pod.
     if let (Some(annotations), Some(seen)) = (&mut annotations, annotation_of(accepted, annotation::CONFIG_SEEN)) {
         annotations.insert(annotation::CONFIG_SEEN.to_owned(), seen.clone());
     }
@@ -41,7 +42,7 @@ pub fn has_images(pod: &Pod, new: &Pod) -> bool {
     pod.all_containers().zip(new.all_containers()).all(|(ours, theirs)| ours.image == theirs.image)
 }
 
-/// Gives the pod the tolerations of `new`, and its deadline if that is new or earlier.
+/// Gives the pod the tolerations of `new`, and its deadline if the pod has none or a later one.
 pub fn take_tolerations_and_deadline(pod: &mut Pod, new: &Pod) {
     let Some(spec) = &mut pod.object.spec else { return };
     spec.tolerations.clone_from(&new.spec().tolerations);
@@ -62,13 +63,15 @@ fn annotation_of<'p>(pod: &'p Pod, key: &str) -> Option<&'p String> {
     pod.object.metadata.annotations.as_ref()?.get(key)
 }
 
-/// Returns true if the running pod has the whole spec of `new`, so that the node has acted on its generation.
+/// Returns true if the running pod has the whole spec of `new`, which means that the node has acted on its
+/// generation.
 pub fn has_spec(accepted: &Pod, new: &Pod) -> bool {
     let of = |pod: &Pod| k8s::PodSpec { ephemeral_containers: None, ..pod.spec().clone() };
     of(accepted) == of(new)
 }
 
-/// `readinessGates`: the reason against the condition Ready, as a kubelet gives it. `stored`: the status on the server.
+/// Returns the reason why the pod's `readinessGates` keep it from being Ready, in a kubelet's words. `stored`: the
+/// status on the server.
 pub fn closed_gate(spec: &k8s::PodSpec, stored: &k8s::PodStatus) -> Option<String> {
     let closed = spec.readiness_gates.iter().flatten().filter_map(|gate| {
         let name = &gate.condition_type;
@@ -120,10 +123,10 @@ mod tests {
         let pod = followed(&accepted, &new);
         assert!(has_spec(&pod, &new) && !has_spec(&accepted, &new));
         assert_eq!(pod.digest, accepted.digest);
-        // A deadline becomes only earlier.
+        // A deadline can only become earlier.
         let later = followed(&pod, &spec("2", "2", ", activeDeadlineSeconds: 10"));
         assert_eq!(later.spec().active_deadline_seconds, Some(9));
-        // A request cannot be removed, and the rest does not depend on that.
+        // A resource request cannot be removed, but the other changes are still made.
         let without = with_spec("initContainers: [{name: i, image: 'i:3'}], containers: [{name: main, image: 'm:3'}]");
         let pod = followed(&accepted, &without);
         assert_eq!((pod.at(1).image.as_deref(), &pod.at(1).resources), (Some("m:3"), &accepted.at(1).resources));

@@ -1,8 +1,8 @@
-//! Takes a list apart while it arrives: the elements of the top-level array `items` of a JSON object, each as soon as
-//! it is complete, and at the end the rest of the object. At most one element is held.
+//! Splits a list while it arrives: delivers each element of the top-level array `items` of a JSON object as soon as
+//! it is complete, and the rest of the object at the end. At most one element is held.
 //!
-//! The splitter reads no more of JSON than it needs to find the ends of values. It does not check them: the reader of
-//! an element finds its errors.
+//! The splitter understands only as much JSON as it needs to find the ends of values. It does not check the values:
+//! the reader of an element finds its errors.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -51,7 +51,7 @@ enum ParserState {
     },
     InKey(Text),
     Colon,
-    /// Before a value that belongs to the rest.
+    /// Before the value of a key other than `items`, which belongs to the rest.
     Value,
     InValue(Nesting),
     AfterValue,
@@ -82,7 +82,7 @@ enum Nesting {
     Scalar,
     /// A string outside of arrays and objects.
     Text(Text),
-    /// Arrays and objects that are open; not 0. `text`: in a string.
+    /// In an array or an object. `depth`: the number of open arrays and objects. `text`: Some in a string.
     Open { depth: u32, text: Option<Text> },
 }
 
@@ -96,7 +96,7 @@ impl Items {
     /// Calls `item` for each element that is complete.
     ///
     /// # Errors
-    /// The value cannot be used any more.
+    /// The list is broken; `self` cannot be used any more.
     pub fn push(&mut self, mut bytes: &[u8], item: &mut impl FnMut(Vec<u8>)) -> Result<(), Broken> {
         while let Some(first) = bytes.first() {
             let used = match &mut self.state {
@@ -119,7 +119,7 @@ impl Items {
                 }
                 _ => {
                     self.state = self.next(*first)?;
-                    // The first byte of a value is read with the rest of it.
+                    // The first byte of a value is read together with the rest of the value.
                     usize::from(!matches!(self.state, ParserState::InValue(_) | ParserState::InItem(_)))
                 }
             };
@@ -129,7 +129,7 @@ impl Items {
         Ok(())
     }
 
-    /// The object without `items`, after the last byte.
+    /// Returns the object without `items`. Has to be called after the last byte.
     ///
     /// # Errors
     /// The object is not complete.
@@ -137,7 +137,7 @@ impl Items {
         if matches!(self.state, ParserState::End) { Ok(self.rest) } else { Err(Broken::Truncated) }
     }
 
-    /// The state after one byte outside of values.
+    /// Returns the state after one byte outside of values.
     fn next(&mut self, byte: u8) -> Result<ParserState, Broken> {
         let state = self.state;
         if let ParserState::InKey(text) = state {
@@ -179,7 +179,7 @@ impl Items {
         }
     }
 
-    /// The state after a key and its colon. None: `items` occurs twice.
+    /// Returns the state after a key and its colon. None: `items` occurs twice.
     fn member(&mut self) -> Option<ParserState> {
         let key = std::mem::take(&mut self.piece);
         if serde_json::from_slice::<String>(&key).is_ok_and(|key| key == "items") {
@@ -203,7 +203,7 @@ fn copy(bytes: &[u8], used: usize, to: &mut Vec<u8>, limit: usize) -> Result<(),
 }
 
 impl Text {
-    /// The position after one byte. Break: the string has ended.
+    /// Returns the position after one byte. Break: the string has ended.
     fn after(self, byte: u8) -> ControlFlow<(), Text> {
         match (self, byte) {
             (Text::Escaped, _) => ControlFlow::Continue(Text::Plain),
@@ -215,7 +215,7 @@ impl Text {
 }
 
 impl Nesting {
-    /// The position before the first byte of a value. None: no value begins with it.
+    /// Returns the position before the first byte of a value. None: no value begins with this byte.
     fn begin(byte: u8) -> Option<Nesting> {
         match byte {
             // `advance` reads the opening bracket or quote.
@@ -226,7 +226,7 @@ impl Nesting {
         }
     }
 
-    /// Reads on. Returns the number of bytes that belong to the value, and whether it is complete.
+    /// Reads more bytes. Returns the number of bytes that belong to the value, and whether the value is complete.
     fn advance(&mut self, bytes: &[u8]) -> (usize, bool) {
         for (at, byte) in bytes.iter().enumerate() {
             let ended = match self {

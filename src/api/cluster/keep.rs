@@ -1,7 +1,7 @@
-//! From a pod of the API server to manifests with which it continues without the server (`wherry keep`).
+//! Converts a pod of the API server to manifests with which the pod continues without the server (`wherry keep`).
 //!
-//! A manifest has no scheduler and no service account. Fields that have their default value are left out, so that
-//! people can read the manifest.
+//! A manifest has neither fields for a scheduler nor a service account. Fields that have their default value are left
+//! out, so that people can read the manifest.
 
 use crate::api::cluster::mirror;
 use crate::api::document::Document;
@@ -13,7 +13,7 @@ use crate::api::problem::Problem;
 use crate::api::runtime_class;
 use serde_json::{Map, Value, json};
 
-/// For the errors of a manifest that has no file yet.
+/// The name, in errors, of a manifest that has no file yet.
 const PATH: &str = "the manifest";
 /// Fields for the scheduler, which has chosen this node, and for the API server.
 const OF_SERVER: [&str; 10] = [
@@ -33,22 +33,22 @@ const ADDED_TOLERATIONS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kube
 /// The labels by which controllers know their pods.
 const OF_CONTROLLERS: [&str; 3] = ["pod-template-hash", "controller-revision-hash", "pod-template-generation"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The name of the volume that the API server adds to each pod begins with this.
+/// The prefix of the name of the volume that the API server adds to each pod.
 const DEFAULT_TOKEN: &str = "kube-api-access-";
 
 /// The manifest of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
     pub object: Value,
-    /// As Wherry reads the manifest.
+    /// The pod that Wherry reads from the manifest.
     pub pod: Pod,
-    /// The volumes with tokens, which the manifest does not have.
+    /// The names of the volumes with tokens. The manifest does not contain the tokens.
     pub tokens: Vec<String>,
-    /// The overhead, which the manifest of the RuntimeClass has.
+    /// The overhead, which belongs in the manifest of the RuntimeClass.
     pub overhead: Option<Value>,
 }
 
-/// The manifest of a pod of the API server.
+/// Converts a pod of the API server to a manifest.
 ///
 /// # Errors
 /// A manifest does not support a field of the pod.
@@ -93,7 +93,7 @@ pub fn pod(pod: &Pod, context: Context<'_>) -> Result<Kept, Vec<Problem>> {
     Ok(Kept { object, pod, tokens, overhead })
 }
 
-/// The manifest of a ConfigMap or a Secret that the API server has sent.
+/// Returns the manifest of a ConfigMap or a Secret that the API server has sent.
 pub fn data(mut object: Value) -> Value {
     let Some(fields) = object.as_object_mut() else { return object };
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -106,7 +106,7 @@ pub fn data(mut object: Value) -> Value {
     object
 }
 
-/// The manifest of a RuntimeClass.
+/// Returns the manifest of a RuntimeClass.
 pub fn runtime_class(name: &str, handler: &str, overhead: Option<Value>) -> Value {
     let mut object = json!({ "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": { "name": name },
         "handler": handler });
@@ -116,7 +116,7 @@ pub fn runtime_class(name: &str, handler: &str, overhead: Option<Value>) -> Valu
     object
 }
 
-/// The author of the object wrote the annotation; neither kubectl nor a node did.
+/// Reports whether the author of the object wrote the annotation, and not kubectl or a node.
 fn is_of_author(key: &str) -> bool {
     key != LAST_APPLIED && !key.starts_with("kubernetes.io/config.")
 }
@@ -130,8 +130,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Removes the tokens of the service account, and the volumes that contain nothing else. Returns the names of the
-/// volumes.
+/// Removes the tokens of the service account, and the volumes that contain nothing else or that the API server has
+/// added. Returns the names of all volumes that contained tokens.
 fn without_tokens(spec: &mut k8s::PodSpec) -> Vec<String> {
     let (mut changed, mut removed) = (Vec::new(), Vec::new());
     let volumes = spec.volumes.take().into_iter().flatten();
@@ -158,14 +158,14 @@ fn without_tokens(spec: &mut k8s::PodSpec) -> Vec<String> {
     changed
 }
 
-/// Removes each field below `at` without which the object is still the same.
+/// Removes each field below `at` that makes no difference (`is_same`).
 fn shorten(object: &mut Value, at: &str, is_same: &dyn Fn(&Value) -> bool) {
     let names: Vec<String> = match object.pointer(at) {
         Some(Value::Object(map)) => map.keys().cloned().collect(),
         Some(Value::Array(list)) => (0..list.len()).map(|index| index.to_string()).collect(),
         _ => return,
     };
-    // (A volume without a source is an emptyDir, but that surprises people.)
+    // (A volume without a source is an emptyDir too, but that surprises people.)
     for name in names.into_iter().filter(|name| name != "emptyDir") {
         let removed = object.pointer_mut(at).and_then(Value::as_object_mut).and_then(|map| map.remove(&name));
         if let Some(value) = removed {

@@ -34,17 +34,17 @@ struct Spec<'a> {
     renew_time: String,
 }
 
-/// RFC 3339 with microseconds, the form of `MicroTime`.
+/// Formats a time in RFC 3339 with microseconds, the format of `MicroTime`.
 fn micro(now: Wall) -> String {
     format!("{:.6}", now.timestamp().unwrap_or(jiff::Timestamp::UNIX_EPOCH))
 }
 
-/// The owner, with which the cluster removes the lease.
+/// Returns the owner of the lease: the cluster removes the lease together with it.
 fn owner(node: &str, uid: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Node", "name": node, "uid": uid })
 }
 
-/// A new lease in JSON. `uid`: of the object Node; without it a lease would outlive its node.
+/// Returns a new lease in JSON. `uid`: the UID of the Node object; without it, a lease would outlive its node.
 pub fn new(node: &str, uid: &str, duration_s: u32, now: Wall) -> String {
     let lease = New {
         api_version: "coordination.k8s.io/v1",
@@ -52,14 +52,15 @@ pub fn new(node: &str, uid: &str, duration_s: u32, now: Wall) -> String {
         metadata: Metadata { name: node, namespace: NAMESPACE, owner_references: [owner(node, uid)] },
         spec: Spec { holder_identity: node, lease_duration_seconds: duration_s, renew_time: micro(now) },
     };
-    // The type has no keys that JSON lacks.
+    // Serialization cannot fail: all keys are strings.
     serde_json::to_string(&lease).unwrap_or_default()
 }
 
-/// A renewal as a merge patch. It is a tenth of the bytes of a kubelet's PUT and needs no version, but
+/// Returns a renewal as a merge patch. The patch has a tenth of the size of a kubelet's PUT and needs no version, but
 /// does not notice that another holder has taken the lease.
 ///
-/// `managed`: the server keeps a list of the fields that the node has set. An empty entry removes it from the object.
+/// `managed`: the server keeps `managedFields`, the list of the fields that each client has set. Otherwise, an empty
+/// entry in the patch removes the list from the object.
 pub fn renewal(now: Wall, managed: bool) -> String {
     let mut patch = json!({ "spec": { "renewTime": micro(now) } });
     if !managed {

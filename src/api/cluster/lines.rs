@@ -17,10 +17,10 @@ impl Lines {
         Lines { limit, partial: Vec::new() }
     }
 
-    /// Calls `line` for each complete line, without its end. Empty lines are skipped.
+    /// Calls `line` for each complete line, without the line terminator. Empty lines are skipped.
     ///
     /// # Errors
-    /// A line is too long. The value cannot be used any more.
+    /// A line is too long. `self` cannot be used any more.
     pub fn push(&mut self, mut bytes: &[u8], line: &mut impl FnMut(Vec<u8>)) -> Result<(), TooLong> {
         while let Some(at) = bytes.iter().position(|b| *b == b'\n') {
             let (head, rest) = bytes.split_at(at);
@@ -37,7 +37,7 @@ impl Lines {
         self.extend(bytes)
     }
 
-    /// Whether an incomplete line is left at the end.
+    /// Reports whether an incomplete line is left at the end.
     pub fn is_partial(&self) -> bool {
         !self.partial.is_empty()
     }

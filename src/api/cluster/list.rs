@@ -1,7 +1,7 @@
-//! The answer to a list: its items, each by itself, and the rest of it.
+//! The answer to a list request: each item by itself, and the rest of the list.
 //!
-//! The items count only with a valid rest, which arrives last. An empty or foreign answer must never be read as a list
-//! without items, because the node would stop all its pods.
+//! The items are valid only together with a valid rest, which arrives last. An empty answer, or one from another
+//! program, must never be read as a list without items, because the node would stop all its pods.
 
 use super::watched::Watched;
 use serde::Deserialize;
@@ -11,9 +11,9 @@ use std::fmt;
 /// The rest of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// A watch continues from here.
+    /// The version at which a watch continues.
     pub resource_version: String,
-    /// The list has another page: see `ListFrom::Next`.
+    /// Set if the list has another page: see `ListFrom::Next`.
     pub next: Option<String>,
 }
 
@@ -35,10 +35,10 @@ struct Metadata {
     r#continue: Option<String>,
 }
 
-/// The list without its items.
+/// Reads the list without its items.
 ///
 /// # Errors
-/// It is not a list of these objects, or it has no resource version. The text says what it is.
+/// The answer is not a list of these objects, or has no resource version. The text describes the answer.
 pub fn rest(body: &[u8], watched: &Watched) -> Result<Rest, String> {
     let expected = format!("{}List of {}", watched.kind(), watched.api_version());
     let list: ListHead = serde_json::from_slice(body).map_err(|e| format!("the answer is not a {expected}: {e}"))?;
@@ -52,10 +52,10 @@ pub fn rest(body: &[u8], watched: &Watched) -> Result<Rest, String> {
     Ok(Rest { resource_version, next: text(list.metadata.r#continue) })
 }
 
-/// One item of a list, without `metadata.managedFields`. Items have no `kind`.
+/// Reads one item of a list, and removes `metadata.managedFields`. Items have no `kind`.
 ///
 /// # Errors
-/// It is not an object with a name and a resource version.
+/// The item is not an object with a name and a resource version.
 pub fn item(body: &[u8]) -> Result<Value, String> {
     let mut object: Value =
         serde_json::from_slice(body).map_err(|e| format!("an item of the list is not JSON: {e}"))?;
@@ -65,7 +65,7 @@ pub fn item(body: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// What is known of an object that cannot be used. Fields may be empty.
+/// The known identity of an object that cannot be used. Fields may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     pub uid: String,
@@ -82,14 +82,14 @@ impl fmt::Display for Identity {
     }
 }
 
-/// The identity of an item that cannot be used. None: it has neither a UID nor a name.
+/// Returns the identity of an item that cannot be used. None: it has neither a UID nor a name.
 pub fn identity(body: &[u8]) -> Option<Identity> {
     identity_of(&serde_json::from_slice(body).ok()?)
 }
 
-/// The same, of an object.
+/// Returns the identity of an object. None: it has neither a UID nor a name.
 pub fn identity_of(object: &Value) -> Option<Identity> {
-    /// Longer ones are not valid.
+    /// Longer values are not valid.
     const LONGEST: usize = 253;
     let metadata = object.get("metadata")?;
     let text = |field: &str| {
@@ -100,7 +100,7 @@ pub fn identity_of(object: &Value) -> Option<Identity> {
     (!identity.uid.is_empty() || !identity.name.is_empty()).then_some(identity)
 }
 
-/// Removes `metadata.managedFields`, which are half of an object. Returns the resource version.
+/// Removes `metadata.managedFields`, which make up half of an object. Returns the resource version.
 pub(super) fn strip(object: &mut Value) -> Result<String, &'static str> {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
         return Err("has no metadata");

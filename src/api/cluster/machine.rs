@@ -4,7 +4,7 @@ use super::node::NodeInfo;
 use crate::api::kube::discovery::kubernetes_version;
 use crate::api::node_facts::go_architecture;
 
-/// Does not change while the agent runs. A value that cannot be read is empty.
+/// The identity of the machine, which does not change while the agent runs. A value that cannot be read is empty.
 #[derive(Clone, Debug, Default)]
 pub struct MachineIdentity {
     pub machine_id: String,
@@ -12,12 +12,12 @@ pub struct MachineIdentity {
     pub boot_id: String,
     pub kernel_version: String,
     pub os_image: String,
-    /// In Rust's words: `x86_64`, `aarch64`.
+    /// Rust's name of the architecture: `x86_64`, `aarch64`.
     pub architecture: &'static str,
 }
 
 impl MachineIdentity {
-    /// `status.nodeInfo`. `runtime`: `containerd://1.7.0`.
+    /// Returns `status.nodeInfo`. `runtime`: a string such as `containerd://1.7.0`.
     pub fn info(&self, runtime: String) -> NodeInfo {
         NodeInfo {
             machine_id: self.machine_id.clone(),
@@ -33,7 +33,7 @@ impl MachineIdentity {
         }
     }
 
-    /// The machine id, the UUID of the hardware, and the id of this boot.
+    /// Returns the machine id, the UUID of the hardware, and the id of this boot.
     pub fn ids(&self) -> [&str; 3] {
         [&self.machine_id, &self.system_uuid, &self.boot_id]
     }

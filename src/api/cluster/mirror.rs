@@ -1,8 +1,8 @@
 //! The mirror of a pod of a manifest: an object on the API server by which the scheduler and people see the pod.
 //!
-//! NodeRestriction refuses mirrors that refer to a service account, ConfigMaps or Secrets, which are local objects here
-//! anyway. *(ours)* The mirror leaves them out, and an annotation names the fields. A kubelet makes no mirror of such a
-//! pod.
+//! NodeRestriction refuses mirrors that refer to a service account, ConfigMaps or Secrets. For a manifest, these are
+//! local objects anyway. *(ours)* The mirror omits the references, and an annotation names the fields. A kubelet
+//! creates no mirror of such a pod.
 
 use crate::api::k8s;
 use crate::api::names::FullName;
@@ -12,19 +12,19 @@ use serde_json::{Value, json};
 
 /// The UID of the mirrored pod. kubectl looks for events under it.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The digest of the mirrored pod: the same UID can have another version.
+/// The digest of the mirrored pod, because pods with the same UID can differ in version.
 pub const DIGEST: &str = "wherry.io/digest";
-/// The fields that the mirror leaves out.
+/// The fields that the mirror omits.
 const OMITTED: &str = "wherry.io/mirror-omits";
-/// Each cluster has these classes.
+/// The prefix of the priority classes that exist in each cluster.
 pub(super) const SYSTEM_CLASS: &str = "system-";
 
-/// `POD-NODE`, as in a kubelet.
+/// Returns the name of the mirror: `POD-NODE`, as in a kubelet.
 pub fn name(pod: &FullName, node: &str) -> FullName {
     FullName::new(&pod.namespace, &format!("{}-{node}", pod.name))
 }
 
-/// The object to create. `node_uid`: the UID of the node on the server.
+/// Returns the mirror of the pod. `node_uid`: the UID of the node on the server.
 pub fn object(pod: &Pod, node: &str, node_uid: &str) -> String {
     let mut spec = pod.spec().clone();
     let mut omitted = Vec::new();
@@ -63,7 +63,7 @@ fn without_nulls(mut value: Value) -> Value {
     value
 }
 
-/// Removes what a mirror must not have, and what depends on local objects.
+/// Removes fields that a mirror must not have, and fields that depend on local objects.
 fn strip(spec: &mut k8s::PodSpec, omitted: &mut Vec<&'static str>) {
     let mut take = |is_there: bool, field: &'static str| {
         if is_there {
@@ -75,14 +75,14 @@ fn strip(spec: &mut k8s::PodSpec, omitted: &mut Vec<&'static str>) {
     spec.automount_service_account_token = None;
     take(spec.image_pull_secrets.take().is_some_and(|list| !list.is_empty()), "imagePullSecrets");
     take(spec.ephemeral_containers.take().is_some(), "ephemeralContainers");
-    // The server would refuse a class that it does not know, and computes the value.
+    // The server would refuse a class that it does not know. It computes the priority itself.
     let is_system = spec.priority_class_name.as_ref().is_some_and(|name| name.starts_with(SYSTEM_CLASS));
     if !is_system {
         take(spec.priority_class_name.take().is_some_and(|name| !name.is_empty()), "priorityClassName");
     }
     spec.priority = None;
     spec.preemption_policy = None;
-    // Of a local class. The resources of the pod contain its overhead.
+    // The class is a local object, and the overhead comes from it.
     take(spec.runtime_class_name.take().is_some_and(|name| !name.is_empty()), "runtimeClassName");
     spec.overhead = None;
     let mut removed = Vec::new();

@@ -1,19 +1,21 @@
 //! The API server of a cluster: the requests of a node and their answers, as plain values and texts.
 //!
-//! - `request`: a request and an answer in general; `paths`: the paths; `requests`: the requests of a node;
-//! - `watched`: the objects that a node lists and watches; `list`, `watch`: the answers to that; `items`, `lines` take
-//!   them apart as they arrive;
+//! - `request`: the types of requests and answers; `paths`: paths of the API; `requests`: the requests of a node;
+//! - `watched`: the objects that a node lists and watches; `list`, `watch`: the answers; `items`, `lines`: split the
+//!   answers as they arrive;
 //! - `status`: why the server refuses a request;
-//! - `node`: this machine as an object Node; `node_status`: the patches of it;
+//! - `node`: this machine as a Node object; `node_status`: patches of the object's status;
 //! - `cordon`: Wherry's cordon in that object;
 //! - `in_place`: the changes that a running pod follows;
-//! - `pod_object`: from the server's object to our pod; `unknown_fields`: fields of newer servers; `pod_status`,
-//!   `pod_changes`: the status of a pod for the server; `final_ends`: the ends of containers that the server keeps;
+//! - `pod_object`: converts the server's object to our pod; `unknown_fields`: fields of newer servers; `pod_status`,
+//!   `pod_changes`: the status of a pod for the server; `final_ends`: terminations of containers that the server
+//!   considers final;
 //! - `mirror`: the mirror of a pod of a manifest;
-//! - `keep`: from a pod of the server to manifests;
-//! - `expectation`: the expected life of a pod while the server is away;
-//! - `lease`: the sign of life of the node; `event`: events; `event_queue`: events that wait, on the disk;
-//! - `reviews`: who presents a credential to the node's server, and what that user may do;
+//! - `keep`: converts a pod of the server to manifests;
+//! - `expectation`: what is expected to happen to a pod while the server is unreachable;
+//! - `lease`: the Lease whose renewals show that the node is alive; `event`: events; `event_queue`: the copies on the
+//!   disk of events that wait;
+//! - `reviews`: who a client of the node's server is, and what that user may do;
 //! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and
 //!   RuntimeClasses;
 //! - `bootstrap`: the token and the pin with which a machine joins; `certificate`: requests for a certificate.

@@ -1,4 +1,4 @@
-//! This machine as an object Node of a cluster: the facts, and the object with which the node registers.
+//! This machine as a Node object of a cluster: the facts, and the object with which the node registers.
 
 use crate::api::facts::{ImageList, ListedImage};
 use crate::api::ordered::{CollectOrdered, OrderSlice};
@@ -8,11 +8,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What a node reports of itself.
+/// The state of a node that it reports to the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeReport {
     pub name: String,
-    /// Only those that `may_set_label` permits.
+    /// Only labels that `may_set_label` permits.
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     /// `registerWithTaints`: only a new node gets them.
@@ -22,9 +22,10 @@ pub struct NodeReport {
     pub addresses: Vec<Address>,
     pub capacity: Resources,
     pub allocatable: Resources,
-    /// The resources of device plugins, also those whose plugin is gone, which have 0. `capacity` comes first.
+    /// The resources of device plugins, including those of lost plugins, which have the amount 0. `capacity` takes
+    /// precedence.
     pub devices: BTreeMap<String, DeviceAmount>,
-    /// Each type once.
+    /// Each type occurs once.
     pub conditions: Vec<Condition>,
     pub info: NodeInfo,
     /// Largest first. A kubelet reports up to 50, with up to 5 names each.
@@ -32,14 +33,14 @@ pub struct NodeReport {
     /// The port of the node's server.
     pub port: u16,
     pub runtime_handlers: Vec<RuntimeHandler>,
-    /// `features.supplementalGroupsPolicy`: the runtime knows the policy of a pod for its groups.
+    /// `features.supplementalGroupsPolicy`: the runtime supports this field of a pod.
     pub supplemental_groups_policy: bool,
 }
 
 /// The devices of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceAmount {
-    /// With those that are not healthy.
+    /// Includes unhealthy devices.
     pub capacity: u64,
     pub allocatable: u64,
 }
@@ -99,13 +100,13 @@ pub struct Image {
     pub size_bytes: u64,
 }
 
-/// The largest images of the runtime's list, as a kubelet reports them: at most 50, with at most 5 names each, digests
-/// first.
+/// Returns the largest images of the runtime's list, as a kubelet reports them: at most 50, with at most 5 names
+/// each, digests first.
 pub fn largest(list: &ImageList) -> Vec<Image> {
     const MOST: usize = 50;
     const NAMES: usize = 5;
     let mut all: Vec<&ListedImage> = list.images.iter().collect();
-    // By id as well, so that equal lists give equal reports.
+    // Also sorted by id, so that equal lists give equal reports.
     all.order_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
     let image = |image: &ListedImage| Image {
         names: image.digests.iter().chain(&image.tags).take(NAMES).cloned().collect(),
@@ -128,7 +129,7 @@ pub struct HandlerFeatures {
     pub user_namespaces: bool,
 }
 
-/// A resource of which the node has too little.
+/// A resource of which the node is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
     Memory,
@@ -146,7 +147,7 @@ impl Condition {
         }
     }
 
-    /// With a kubelet's texts.
+    /// Returns the condition of this resource, with a kubelet's texts.
     pub fn pressure(of: Pressure, is_true: bool) -> Condition {
         let (kind, reason, message) = match (of, is_true) {
             (Pressure::Memory, false) => {
@@ -167,7 +168,7 @@ impl Condition {
         Condition::new(kind, is_true, reason, message)
     }
 
-    /// `why_not`: the reasons why the node is not ready.
+    /// Returns the condition Ready. `why_not`: the reasons why the node is not ready.
     pub fn ready(why_not: Option<&str>) -> Condition {
         match why_not {
             None => Condition::new("Ready", true, "KubeletReady", "kubelet is posting ready status"),
@@ -175,7 +176,7 @@ impl Condition {
         }
     }
 
-    /// With its times in RFC 3339.
+    /// Returns the condition as an object, with these times in RFC 3339.
     pub(super) fn object(&self, heartbeat: &str, transition: &str) -> Value {
         json!({
             "type": self.kind,
@@ -188,18 +189,18 @@ impl Condition {
     }
 }
 
-/// Whole seconds in RFC 3339. An unset time is the epoch.
+/// Formats a time in RFC 3339 with whole seconds. A time that cannot be represented becomes the epoch.
 pub(super) fn seconds(at: Wall) -> String {
     at.whole_seconds().unwrap_or_else(|| "1970-01-01T00:00:00Z".to_owned())
 }
 
-/// A plain value as JSON. It has no keys that JSON lacks.
+/// Converts a plain value to JSON. This cannot fail, because all keys are strings.
 pub(super) fn value(of: &impl Serialize) -> Value {
     serde_json::to_value(of).unwrap_or_default()
 }
 
 impl NodeReport {
-    /// The fields of the status without `conditions`, by their names. Fields without a value are absent.
+    /// Returns the fields of the status without `conditions`, by name. Fields without a value are absent.
     pub(super) fn status_fields(&self) -> BTreeMap<&'static str, Value> {
         let with_devices = |resources: &Resources, of: fn(&DeviceAmount) -> u64| {
             let mut quantities = resources.quantities();
@@ -222,7 +223,7 @@ impl NodeReport {
         fields
     }
 
-    /// Runtimes that do not report their features have none of them.
+    /// Returns `status.features`. A runtime that does not report its features is taken to have none.
     fn features(&self) -> Value {
         match self.supplemental_groups_policy {
             true => json!({ "supplementalGroupsPolicy": true }),
@@ -230,7 +231,7 @@ impl NodeReport {
         }
     }
 
-    /// The object with which the node registers.
+    /// Returns the object with which the node registers.
     pub fn object(&self, now: Wall) -> String {
         let now = seconds(now);
         let mut spec = Map::new();
@@ -270,8 +271,8 @@ pub(super) const MACHINE_LABELS: [&str; 11] = [
     "topology.kubernetes.io/zone",
 ];
 
-/// Whether the API server lets a node set this label on itself (admission plugin NodeRestriction). With any other
-/// label, it refuses the whole request.
+/// Reports whether the API server lets a node set this label on itself (admission plugin NodeRestriction). A request
+/// with any other label is refused as a whole.
 pub fn may_set_label(key: &str) -> bool {
     let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
     let is_in = |domain: &str| prefix == domain || prefix.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));

@@ -1,9 +1,8 @@
-//! The patches of the status of the own Node: what differs from what the server has, and the heartbeat of the
-//! conditions.
+//! Patches of this node's status: the differences from the server's state, and the heartbeat of the conditions.
 //!
-//! Others change the node, too: the node controller sets `Ready` to `Unknown` after a time without a sign of life, and
-//! older servers drop fields that they do not know. `Sent` tells both apart: a field that the server did not store as
-//! it was sent is not sent again, and one that changed later is.
+//! Others change the node, too: the node controller sets `Ready` to `Unknown` if it has not heard from the node for
+//! some time, and older servers drop fields that they do not know. `Sent` distinguishes the two cases: a field that
+//! the server did not store as it was sent is not sent again, but a field that changed later is.
 
 use super::node::{Condition, MACHINE_LABELS, NodeReport, seconds};
 use crate::api::devices::is_device_resource;
@@ -12,19 +11,19 @@ use crate::api::time::Wall;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A change of these waits for the next patch.
+/// A change of these fields alone waits for the next patch.
 const NOT_URGENT: [&str; 1] = ["images"];
 
-/// What the server has of the node, as far as this node reports it.
+/// The server's state of the node, as far as this node reports it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sent {
     /// Fields of the status, and `metadata/labels/<key>` and `metadata/annotations/<key>`.
     fields: BTreeMap<String, SentField>,
     /// By type, with the time of the last transition.
     conditions: BTreeMap<String, (Condition, String)>,
-    /// Conditions that the server did not store as they were sent: ours, and what it has instead.
+    /// Conditions that the server did not store as they were sent: ours, and the one that the server has instead.
     altered: BTreeMap<String, (Condition, Option<Condition>)>,
-    /// The conditions of the last patch, until its answer.
+    /// The conditions of the last patch, until its answer arrives.
     awaited: Vec<Condition>,
     /// The labels that were reported, with their values. None: the node has just been registered.
     labels: Option<BTreeMap<String, String>>,
@@ -34,28 +33,29 @@ pub struct Sent {
 
 #[derive(Clone, Debug, PartialEq)]
 struct SentField {
-    /// As sent, or as another has changed it since.
+    /// The value as sent, or as another client has changed it since.
     value: Value,
-    /// As the server stores it. None: not known yet.
+    /// The value as the server stores it. None: not known yet.
     stored: Option<Value>,
 }
 
 impl Sent {
-    /// From the answer to the registration, or from the object of an earlier life. The transitions of its conditions
-    /// stay.
+    /// Creates the state from the answer to the registration, or from the existing object. The transition times of
+    /// its conditions stay.
     pub fn of(node: &Value) -> Sent {
         let mut sent = Sent::default();
         sent.observe(node);
         sent
     }
 
-    /// False if the node, from a watch or a list, is older than the observed state, which may be the answer to a patch.
-    /// It must not be observed. (Resource versions grow with each change, which Kubernetes guarantees from 1.35 on.)
+    /// Returns false if a node from a watch or a list is older than the observed state, which may come from the
+    /// answer to a patch. An older node must not be observed. (Resource versions grow with each change, which
+    /// Kubernetes guarantees from 1.35 on.)
     pub fn is_current(&self, node: &Value) -> bool {
         self.version.zip(version(node)).is_none_or(|(observed, version)| version >= observed)
     }
 
-    /// The own node in an answer, or in a list or a watch if it is current.
+    /// Takes over the state of this node from an answer, or from a list or a watch if it is current (`is_current`).
     pub fn observe(&mut self, node: &Value) {
         self.version = version(node);
         let stored = stored(node);
@@ -63,7 +63,7 @@ impl Sent {
         for key in known {
             let stored = stored.get(&key).cloned().unwrap_or_default();
             let field = self.fields.entry(key).or_insert_with(|| SentField { value: stored.clone(), stored: None });
-            // The first state after a patch is what the server has made of it.
+            // The first state after a patch shows how the server has stored it.
             if field.stored.as_ref().is_some_and(|before| *before != stored) {
                 field.value = stored.clone();
             }
@@ -91,8 +91,8 @@ impl Sent {
         }
     }
 
-    /// As a kubelet does, a node gives itself the labels of its machine, and others only if they are missing when it
-    /// registers. What an administrator changes later stays.
+    /// Decides which labels the node sets when it registers. As in a kubelet, it sets the labels of its machine, and
+    /// other labels only if they are missing. Later changes by an administrator stay.
     pub fn begin(&mut self, report: &NodeReport) {
         let Sent { fields, labels, .. } = self;
         labels.get_or_insert_with(|| {
@@ -103,7 +103,7 @@ impl Sent {
         });
     }
 
-    /// Returns true if the label is on the server, or was, and an administrator has changed it.
+    /// Returns true if the node has reported the label with this value. An administrator may have changed it since.
     fn was_reported(&self, key: &str, value: &Value) -> bool {
         let Some(name) = key.strip_prefix("metadata/labels/") else { return false };
         let reported = self.labels.as_ref().and_then(|labels| labels.get(name));
@@ -117,9 +117,9 @@ impl Sent {
             || altered().is_some_and(|(ours, theirs)| ours == condition && theirs.as_ref() == stored)
     }
 
-    /// The strategic merge patch, and what the server has after it. None: nothing has changed and it is not time for a
-    /// heartbeat. `heartbeat`: the last patch is older than the period (5 minutes in a kubelet). After the answer: take
-    /// over the new `Sent` and let it `observe` the answer.
+    /// Returns the strategic merge patch, and the state after it. None: nothing has changed and it is not time for a
+    /// heartbeat. `heartbeat`: the last patch is older than the period (5 minutes in a kubelet). After the answer,
+    /// the caller has to take over the new `Sent` and let it `observe` the answer.
     pub fn patch(&self, report: &NodeReport, now: Wall, heartbeat: bool) -> Option<(String, Sent)> {
         let mut wanted = wanted(report);
         self.keep_foreign(&mut wanted);
@@ -155,7 +155,7 @@ impl Sent {
         for condition in &report.conditions {
             let before = self.conditions.get(&condition.kind).filter(|(before, _)| before.status == condition.status);
             let transition = before.map(|(_, at)| at.as_str()).filter(|at| !at.is_empty()).unwrap_or(&now);
-            // All fields: the server may have another state than this node has seen.
+            // All fields are sent, because the server's state may differ from the one that this node has seen.
             conditions.push(condition.object(&now, transition));
             sent.conditions.insert(condition.kind.clone(), (condition.clone(), transition.to_owned()));
         }
@@ -171,8 +171,8 @@ impl Sent {
 }
 
 impl Sent {
-    /// An administrator may give a node extended resources. They stay, and their capacity is allocatable, as in a
-    /// kubelet.
+    /// Keeps extended resources that an administrator has added to the node. Their whole capacity is allocatable, as
+    /// in a kubelet.
     fn keep_foreign(&self, wanted: &mut BTreeMap<String, Value>) {
         let [Some(Value::Object(own)), Some(Value::Object(at_server))] =
             [wanted.get("capacity"), self.fields.get("capacity").and_then(|field| field.stored.as_ref())]
@@ -195,7 +195,7 @@ const REPORTED: [&str; 8] =
     ["addresses", "allocatable", "capacity", "daemonEndpoints", "features", "images", "nodeInfo", "runtimeHandlers"];
 const METADATA: [&str; 2] = ["annotations", "labels"];
 
-/// The reported fields with their keys.
+/// Returns the reported fields by key.
 fn wanted(report: &NodeReport) -> BTreeMap<String, Value> {
     let mut all: BTreeMap<String, Value> =
         report.status_fields().into_iter().map(|(name, value)| (name.to_owned(), value)).collect_map();
@@ -209,7 +209,7 @@ fn version(node: &Value) -> Option<u64> {
     node.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
 }
 
-/// The fields of the server's object with their keys.
+/// Returns the fields of the server's object by key.
 fn stored(node: &Value) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for name in REPORTED {
@@ -224,16 +224,16 @@ fn stored(node: &Value) -> BTreeMap<String, Value> {
     all
 }
 
-/// The new value of a field in a strategic merge patch.
+/// Returns the new value of a field in a strategic merge patch.
 fn patch_of(key: &str, before: Option<&Value>, value: &Value) -> Value {
     let mut value = value.clone();
     match (&mut value, before) {
-        // The merge key of the addresses is their type, although there can be several of a type. Without a list to
-        // replace, older servers take the directive for an address.
+        // The merge key of the addresses is their type, although several can have the same type, so the list has to
+        // be replaced. If there is no list to replace, older servers take the directive for an address.
         (Value::Array(list), Some(Value::Array(before))) if key == "addresses" && !before.is_empty() => {
             list.insert(0, json!({ "$patch": "replace" }));
         }
-        // Maps are merged.
+        // Maps are merged, so removed keys have to be set to null.
         (Value::Object(map), Some(Value::Object(before))) => {
             for name in before.keys().filter(|_| matches!(key, "capacity" | "allocatable")) {
                 map.entry(name.clone()).or_insert(Value::Null);

@@ -25,7 +25,7 @@ pub(super) fn encode(text: &str) -> String {
     out
 }
 
-/// The path with a query. `query`: names, which need no encoding, and plain values.
+/// Returns the path with a query. `query`: names, which must need no encoding, and plain values.
 pub(super) fn with_query(path: &str, query: &[(&str, &str)]) -> String {
     let mut out = path.to_owned();
     for (i, (name, value)) in query.iter().enumerate() {
@@ -37,12 +37,12 @@ pub(super) fn with_query(path: &str, query: &[(&str, &str)]) -> String {
     out
 }
 
-/// An object of the collection.
+/// Returns the path of an object in the collection.
 pub(super) fn object(collection: &str, name: &str) -> String {
     format!("{collection}/{}", encode(name))
 }
 
-/// A collection of core/v1 in a namespace.
+/// Returns the path of a collection of core/v1 in a namespace.
 pub(super) fn namespaced(namespace: &str, collection: &str) -> String {
     format!("/api/v1/namespaces/{}/{collection}", encode(namespace))
 }

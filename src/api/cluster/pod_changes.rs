@@ -1,4 +1,4 @@
-//! The fields of a pod's status that a node reports, and in which of them ours differs from the server's.
+//! The fields of a pod's status that a node reports, and the differences between our status and the server's.
 //!
 //! The node shares the status with others: a condition of another type, `resourceClaimStatuses`, `nominatedNodeName`
 //! and `qosClass` are not ours.
@@ -17,14 +17,15 @@ const SCALARS: [&str; 7] = ["hostIP", "message", "observedGeneration", "phase", 
 const CONTAINERS: [&str; 3] = ["containerStatuses", "ephemeralContainerStatuses", "initContainerStatuses"];
 /// Lists that a patch merges by `ip`.
 const ADDRESSES: [&str; 2] = ["hostIPs", "podIPs"];
-/// What is removed from the server if ours does not have it. Without the others, ours is not complete yet.
+/// Fields that are removed from the server's status if ours does not have them. If ours lacks another field, it is
+/// only incomplete.
 const REMOVABLE: [&str; 4] = ["message", "podIP", "podIPs", "reason"];
-/// Conditions that only a node sets, and that end.
+/// Conditions that only a node sets, and that disappear again.
 const ENDING: [&str; 2] = ["PodResizeInProgress", "PodResizePending"];
-/// A condition that others set, too.
+/// A condition that others also set.
 const DISRUPTION: &str = "DisruptionTarget";
 
-/// The reported fields of a status. Without null.
+/// The reported fields of a status, without nulls.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     plain: BTreeMap<&'static str, Value>,
@@ -32,14 +33,14 @@ pub(super) struct Fields {
     conditions: BTreeMap<String, Map<String, Value>>,
 }
 
-/// A field in which ours differs from the server's.
+/// A field in which our status differs from the server's.
 #[derive(Debug)]
 pub(super) struct Difference {
     /// The name of the field, or `conditions/<type>`.
     pub key: String,
-    /// Ours, without the time of the transition of a condition; null if ours does not have it.
+    /// Our value, without the transition time of a condition; null if our status does not have the field.
     pub ours: Value,
-    /// For the patch.
+    /// The value for the patch.
     pub patch: Value,
 }
 
@@ -67,7 +68,7 @@ impl Fields {
         fields
     }
 
-    /// The value of the field, in the form of `Difference::ours`.
+    /// Returns the value of the field, in the form of `Difference::ours`.
     pub fn get(&self, key: &str) -> Value {
         match key.strip_prefix("conditions/") {
             None => self.plain.get(key).cloned().unwrap_or_default(),
@@ -79,10 +80,10 @@ impl Fields {
         self.plain.get("phase").is_some_and(|phase| phase == "Succeeded" || phase == "Failed")
     }
 
-    /// Gives ours the values of the server that a node does not change.
+    /// Takes over the server's values that a node must not change.
     fn adopt(&mut self, server: &Fields, final_ends: &FinalEnds) {
         let mut keep = vec!["startTime"];
-        // If the record of the end was lost, only the server has the reason.
+        // If the record of the pod's end was lost, only the server has the reason.
         let has_no_reason = !self.plain.contains_key("reason");
         if server.is_terminal() && (has_no_reason || server.plain.get("phase") != self.plain.get("phase")) {
             for name in ["message", "phase", "reason"] {
@@ -99,20 +100,21 @@ impl Fields {
         for name in CONTAINERS {
             keep_restarts(self.plain.get_mut(name), server.plain.get(name));
             keep_ends(self.plain.get_mut(name), server.plain.get(name), |ours, theirs| {
-                // A container that is gone from the runtime, and of which a restarted Wherry knows nothing.
+                // The container is gone from the runtime, and a restarted Wherry knows nothing about it.
                 final_ends.has(theirs) || is_terminal && ours["containerID"].is_null()
             });
         }
         for (kind, condition) in &mut self.conditions {
             let Some(theirs) = server.conditions.get(kind) else { continue };
-            // The same status has the same transition: the server may know an earlier one.
+            // The transition time changes only with the status, and the server may know an earlier one.
             if theirs.get("status") == condition.get("status")
                 && let Some(since) = theirs.get("lastTransitionTime")
             {
                 condition.insert("lastTransitionTime".to_owned(), since.clone());
             }
         }
-        // Only a pod that has ended shows why the node ended it, and the reason of another has precedence.
+        // Only a pod that has ended shows why the node ended it. A reason that another client has set takes
+        // precedence.
         let is_set = |c: &Map<String, Value>| c.get("status").is_some_and(|status| status == "True");
         if !self.is_terminal() || server.conditions.get(DISRUPTION).is_some_and(is_set) {
             self.conditions.remove(DISRUPTION);
@@ -120,8 +122,8 @@ impl Fields {
     }
 }
 
-/// What a patch has to change so that the server's status becomes ours. A terminal phase never changes, and a pod that
-/// has ended on the server does not live again: then there are no changes.
+/// Returns the changes that make the server's status equal to ours. A terminal phase never changes. If the pod has
+/// ended on the server but not here, there are no changes, because a pod cannot run again.
 pub(super) fn differences(server: &Fields, mut ours: Fields, final_ends: &FinalEnds) -> Vec<Difference> {
     if server.is_terminal() && !ours.is_terminal() {
         return Vec::new();
@@ -135,7 +137,7 @@ pub(super) fn differences(server: &Fields, mut ours: Fields, final_ends: &FinalE
         }
         let ours = value.cloned().unwrap_or_default();
         let mut patch = ours.clone();
-        // Without a list to replace, older servers take the directive for an address.
+        // If there is no list to replace, older servers take the directive for an address.
         if let Value::Array(list) = &mut patch
             && ADDRESSES.contains(&name)
             && theirs.is_some()
@@ -166,7 +168,8 @@ pub(super) fn differences(server: &Fields, mut ours: Fields, final_ends: &FinalE
     all
 }
 
-/// A restart count never decreases. CRI-O removes a container that cannot start, so an earlier one is the newest again.
+/// Keeps restart counts from decreasing. CRI-O removes a container that cannot start, so an earlier one is the newest
+/// again.
 fn keep_restarts(ours: Option<&mut Value>, server: Option<&Value>) {
     let count = |container: &Value| container["restartCount"].as_i64().unwrap_or_default();
     let server = server.and_then(Value::as_array);
@@ -178,8 +181,8 @@ fn keep_restarts(ours: Option<&mut Value>, server: Option<&Value>) {
     }
 }
 
-/// A container that has ended on the server, and not here, is shown as it is there. `stays`: of ours and theirs,
-/// whether it is.
+/// Keeps the server's status of a container that has ended there, but not here, if `stays` is true. `stays` gets our
+/// status of the container and the server's.
 fn keep_ends(ours: Option<&mut Value>, server: Option<&Value>, stays: impl Fn(&Value, &Value) -> bool) {
     let has_ended = |container: &Value| container.pointer("/state/terminated").is_some();
     let server = server.and_then(Value::as_array);
@@ -196,7 +199,7 @@ fn key_of(condition: &str) -> String {
     format!("conditions/{condition}")
 }
 
-/// Theirs has all fields of ours, and no reason and no message that ours does not have.
+/// Reports whether the server's condition has all fields of ours, and no reason or message that ours does not have.
 fn is_included(ours: &Map<String, Value>, theirs: Option<&Map<String, Value>>) -> bool {
     let Some(theirs) = theirs else { return false };
     ours.iter().all(|(name, value)| theirs.get(name) == Some(value))
@@ -220,7 +223,7 @@ fn remove_nulls(value: &mut Value) {
     }
 }
 
-/// Each container gets an equal part of the limit, as in a kubelet.
+/// Cuts termination messages. Each container gets an equal share of the limit, as in a kubelet.
 fn cut_messages(status: &mut Map<String, Value>) {
     let count: usize = CONTAINERS.iter().filter_map(|name| Some(status.get(*name)?.as_array()?.len())).sum();
     let most = MAX_MESSAGES / count.max(1);

@@ -1,7 +1,7 @@
-//! From a pod of the API server to our pod.
+//! Converts a pod of the API server to our pod.
 //!
-//! The server has validated the object. What this version does not support makes the node reject the pod, so that its
-//! controller creates another one (C18).
+//! The server has validated the object. If the pod uses a field that this version does not support, the node rejects
+//! it, so that its controller creates another one (C18).
 
 use crate::api::cluster::final_ends::FinalEnds;
 use crate::api::cluster::mirror::{DIGEST, MIRROR};
@@ -19,32 +19,33 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// Fields of the metadata that change without a change of the pod's desired state. `selfLink`: servers before 1.24.
+/// Fields of the metadata that change without a change of the pod's desired state. Servers before 1.24 set
+/// `selfLink`.
 const VOLATILE: [&str; 3] = ["managedFields", "resourceVersion", "selfLink"];
 /// The maximum number of errors listed in the message of a rejection.
 const MAX_FAULTS: usize = 5;
 
-/// Which rules a pod has to satisfy.
+/// The rules that a pod has to satisfy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rules {
     OfNewPods,
-    /// The node has accepted it before.
+    /// For a pod that the node has accepted before.
     None,
 }
 
-/// A pod as the API server has it.
+/// A pod on the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodObject {
     pub uid: Uid,
     pub name: FullName,
     pub resource_version: String,
-    /// `metadata.generation`: grows with each change of the spec. None: a server before 1.34.
+    /// `metadata.generation`, which grows with each change of the spec. None: the server is older than 1.34.
     pub generation: Option<i64>,
     /// Some: a mirror, which the node does not run.
     pub mirror: Option<MirrorOf>,
     /// Some: the pod must end.
     pub deletion: Option<Deletion>,
-    /// As the server stores it. Fields of wrong types make it empty.
+    /// The status that the server stores. It is empty if a field has a wrong type.
     pub status: k8s::PodStatus,
     pub final_ends: FinalEnds,
     /// The desired state.
@@ -59,19 +60,19 @@ pub struct MirrorOf {
     pub digest: String,
 }
 
-/// A user, or a controller, has deleted the pod.
+/// The deletion of a pod by a user or a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Deletion {
-    /// `deletionGracePeriodSeconds`, otherwise that of the spec. It may become shorter, and may be 0.
+    /// `deletionGracePeriodSeconds`, or else the grace period in the spec. It may become shorter, and may be 0.
     pub grace: Duration,
 }
 
 /// Why the node cannot run the pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Rejection {
-    /// Only fields that this version does not support.
+    /// The pod only has fields that this version does not support.
     Unsupported(Vec<Violation>),
-    /// Also fields that are not valid.
+    /// The pod has fields that are not valid.
     Invalid(Vec<Violation>),
 }
 
@@ -95,7 +96,7 @@ impl Rejection {
         all
     }
 
-    /// For the status of the pod. `PodFeatureUnsupported` is a kubelet's.
+    /// Returns the reason for the status of the pod. `PodFeatureUnsupported` is a kubelet's.
     pub fn reason(&self) -> Reason {
         match self {
             Rejection::Unsupported(_) => Reason::PodFeatureUnsupported,
@@ -103,7 +104,7 @@ impl Rejection {
         }
     }
 
-    /// For the status of the pod: the first faults.
+    /// Returns the message for the status of the pod, with the first faults.
     pub fn message(&self) -> String {
         let mut parts = vec!["Pod was rejected".to_owned()];
         for Violation { field, message } in self.violations().iter().take(MAX_FAULTS) {
@@ -120,13 +121,13 @@ impl Rejection {
 /// Reads an object of a list, a watch or an answer.
 ///
 /// # Errors
-/// It has no name, namespace, UID or resource version, so nothing can be reported about it.
+/// The object lacks a name, a namespace, a UID or a resource version, so nothing can be reported about it.
 pub fn read(object: Value, context: Context<'_>) -> Result<PodObject, String> {
     read_with(object, context, Rules::OfNewPods)
 }
 
-/// Reads an object whose pod the node has accepted before, from a record. It is not validated again, so that a new rule
-/// in this version ends no running pod (W25).
+/// Reads the object of a pod that the node has accepted before, from a record. It is not validated again, so that a
+/// new rule in this version does not end a running pod (W25).
 ///
 /// # Errors
 /// As for `read`.
@@ -162,12 +163,12 @@ fn read_with(object: Value, context: Context<'_>, rules: Rules) -> Result<PodObj
         uid: Uid::from(of.to_owned()),
         digest: annotation(DIGEST).unwrap_or_default().to_owned(),
     });
-    // Not a part of the desired state: the items of a list have neither.
+    // These fields are not part of the desired state: the items of a list have neither.
     ["apiVersion", "kind"].iter().for_each(|field| drop(content.remove(*field)));
     let content = Value::Object(content);
     let pod = typed(&content, ephemeral, context, rules);
     let pod = pod.map(|(object, ephemeral)| {
-        // Without the ephemeral containers, which are not a part of the desired state at the start (W29).
+        // The digest does not cover ephemeral containers, which are not part of the desired state at the start (W29).
         let digest = uid::digest(&content);
         let (uid, name, source) = (uid.clone(), name.clone(), Source::api());
         let pod = Pod { uid, name, source, digest, object, ephemeral: Vec::new() };
@@ -187,7 +188,7 @@ fn read_with(object: Value, context: Context<'_>, rules: Rules) -> Result<PodObj
     })
 }
 
-/// The pod with defaults, and its ephemeral containers.
+/// Returns the pod with defaults, and its ephemeral containers.
 fn typed(
     content: &Value,
     ephemeral: Option<Value>,

@@ -1,7 +1,8 @@
-//! The status of a pod for the server: a strategic merge patch of what differs from the server's.
+//! The status of a pod for the server: a strategic merge patch with the differences from the server's status.
 //!
-//! Older servers drop fields that they do not know (`hostIPs`, `containerStatuses[].volumeMounts`). A kubelet then
-//! patches each pod each 10 s. Therefore `Reported` remembers which fields the server did not store as they were sent.
+//! Older servers drop fields that they do not know (`hostIPs`, `containerStatuses[].volumeMounts`). With such a
+//! server, a kubelet patches each pod every 10 s. To avoid this, `Reported` remembers which fields the server did not
+//! store as they were sent.
 
 use super::final_ends::FinalEnds;
 use super::pod_changes::{Fields, differences};
@@ -14,9 +15,9 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// Adds what only a node in a cluster reports: its own addresses, which for a host-network pod are also the pod's
-/// addresses, and the generation of the spec that the node has acted on. `host_ips`: one per family, primary first.
-/// `closed_gate`: see `in_place::closed_gate`.
+/// Adds the fields that only a node in a cluster reports: its own addresses, which for a host-network pod are also
+/// the pod's addresses, and the generation of the spec that the node has acted on. `host_ips`: one per family,
+/// primary first. `closed_gate`: see `in_place::closed_gate`.
 pub fn complete(
     status: &mut PodStatus,
     host_ips: &[String],
@@ -38,7 +39,7 @@ pub fn complete(
         status.pod_ip = host_ips.first().cloned();
         status.pod_ips = Some(host_ips.iter().map(|ip| PodIP { ip: ip.clone() }).collect());
     }
-    // Servers before 1.34 have no generation of pods.
+    // Servers before 1.34 do not set the generation of pods.
     let generation = generation.filter(|generation| *generation > 0);
     status.observed_generation = generation;
     for condition in status.conditions.iter_mut().flatten() {
@@ -46,8 +47,8 @@ pub fn complete(
     }
 }
 
-/// The condition Ready depends on readiness gates, too: its transition is the time at which they were seen to change
-/// it. `last`: the status before.
+/// Sets the transition time of the condition Ready, which also depends on readiness gates: the time at which a change
+/// of its status was first seen. `last`: the previous status.
 pub fn keep_transition(status: &mut PodStatus, last: Option<&PodStatus>, now: Wall) {
     let of = |status: &PodStatus| status.conditions.iter().flatten().find(|c| c.type_ == "Ready").cloned();
     let Some(before) = last.and_then(of) else { return };
@@ -58,16 +59,17 @@ pub fn keep_transition(status: &mut PodStatus, last: Option<&PodStatus>, now: Wa
     };
 }
 
-/// A patch, and what to remember of it until the server has acknowledged it.
+/// A patch, and the data about it that is needed when the server acknowledges it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// A strategic merge patch. It applies only to the pod with the UID: otherwise the server answers 409.
+    /// A strategic merge patch. It applies only to the pod with the UID: if another pod has the name, the server
+    /// answers 409.
     pub body: String,
-    /// The fields in it, with digests of our values.
+    /// The fields in the patch, with digests of our values.
     sent: Vec<(String, u64)>,
 }
 
-/// What the server has acknowledged of the status of one pod.
+/// What the server has acknowledged about the status of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
     /// Fields that the server did not store as they were sent: digests of our value and of the stored one.
@@ -77,8 +79,9 @@ pub struct Reported {
 }
 
 impl Reported {
-    /// The patch that makes the server's status ours. None: nothing to report. `server`: the last known status at the
-    /// server, without states before an acknowledged patch (`is_current`); None: the server has no status.
+    /// Returns the patch that makes the server's status equal to ours. None: there is nothing to report. `server`:
+    /// the last known status on the server, which must not be older than an acknowledged patch (`is_current`); None:
+    /// the server has no status.
     pub fn patch(
         &self,
         uid: &Uid,
@@ -111,7 +114,8 @@ impl Reported {
         Some(Patch { body, sent })
     }
 
-    /// The server has carried out the patch. `stored` and `version`: the status and the resource version in its answer.
+    /// Records that the server has carried out the patch. `stored` and `version`: the status and the resource version
+    /// in its answer.
     pub fn acknowledge(&mut self, patch: &Patch, stored: &PodStatus, version: &str) {
         let stored = Fields::of(stored);
         for (key, ours) in &patch.sent {
@@ -125,9 +129,9 @@ impl Reported {
         self.version = version.parse().ok();
     }
 
-    /// False if a pod with this resource version, from a watch or a list, is older than the last acknowledged patch. It
-    /// must not be compared with ours. (Resource versions grow with each change, which Kubernetes guarantees from 1.35
-    /// on.)
+    /// Returns false if a pod with this resource version, from a watch or a list, is older than the last acknowledged
+    /// patch. Its status must not be compared with ours. (Resource versions grow with each change, which Kubernetes
+    /// guarantees from 1.35 on.)
     pub fn is_current(&self, version: &str) -> bool {
         match (self.version, version.parse::<u64>()) {
             (Some(acknowledged), Ok(version)) => version >= acknowledged,
@@ -137,7 +141,7 @@ impl Reported {
 }
 
 fn digest(value: &Value) -> u64 {
-    // Without keys that differ from process to process.
+    // `DefaultHasher::new` uses fixed keys, so the digest does not depend on the process.
     let mut hasher = DefaultHasher::new();
     value.to_string().hash(&mut hasher);
     hasher.finish()

@@ -40,7 +40,8 @@ fn text(value: &Value) -> String {
 }
 
 impl Reduced for Service {
-    /// A service without an address of its own, or without ports, has no variables.
+    /// Returns None for a service without an address of its own or without ports, because pods get no variables for
+    /// it.
     fn read(object: &Value) -> Option<Service> {
         let spec = object.get("spec")?;
         let address = spec.get("clusterIP").and_then(Value::as_str).filter(|ip| !matches!(*ip, "" | "None"))?;

@@ -24,7 +24,7 @@ impl Method {
     }
 }
 
-/// The media type of a request's body. All of them are JSON.
+/// The media type of a request's body. Every body is JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Content {
     Json,
@@ -42,15 +42,16 @@ impl Content {
     }
 }
 
-/// How the body of a successful answer (2xx) is delivered. The body of another answer is a `Status`, delivered as a
-/// whole.
+/// How the body of a successful answer (2xx) is delivered. The body of any other answer is a `Status` and is
+/// delivered as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum BodyDelivery {
     /// As a whole, at the end.
     Whole,
-    /// A list: each element of `items` by itself, as it arrives. At the end the rest of the object, without `items`.
+    /// For a list: each element of `items` by itself, as it arrives, and at the end the rest of the object, without
+    /// `items`.
     Items,
-    /// A watch: each line by itself, as it arrives. The end has no body.
+    /// For a watch: each line by itself, as it arrives. The answer at the end has no body.
     Lines,
 }
 
@@ -58,15 +59,15 @@ pub enum BodyDelivery {
 #[derive(Clone, PartialEq, Serialize)]
 pub struct ApiRequest {
     pub method: Method,
-    /// With the query.
+    /// Includes the query.
     pub path: String,
-    /// A dump does not show it: it may contain credentials.
+    /// Dumps omit the body, which may contain credentials.
     #[serde(skip)]
     pub body: Option<(Content, String)>,
     pub reading: BodyDelivery,
 }
 
-/// Without the body, which may contain credentials.
+/// Omits the body, which may contain credentials.
 impl std::fmt::Debug for ApiRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.method.as_str(), self.path)?;
@@ -88,7 +89,7 @@ pub struct ApiResponse {
     pub body: Vec<u8>,
 }
 
-/// Without the body, which may contain credentials.
+/// Omits the body, which may contain credentials.
 impl std::fmt::Debug for ApiResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.status, self.body.len())
@@ -100,8 +101,8 @@ impl std::fmt::Debug for ApiResponse {
 pub enum ApiError {
     /// The server has not received the request. The text names the address and the reason.
     NotSent(String),
-    /// The server may have carried it out.
+    /// The server may have carried out the request.
     Unknown(String),
-    /// The answer, an item or a line of it exceeds the limit.
+    /// The answer, or an item or line of it, exceeds the limit.
     TooLarge(String),
 }

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The time limit that the server gets for requests of the node and its lease, as in a kubelet: a late answer is of no
-/// use.
+/// The time limit of the server for requests that concern the Node and its Lease, as in a kubelet: a late answer is
+/// of no use.
 const LIMIT: [(&str, &str); 1] = [("timeout", "10s")];
 
 fn request(method: Method, path: String, body: Option<(Content, String)>) -> ApiRequest {
@@ -19,7 +19,7 @@ pub(super) fn post(path: String, body: String) -> ApiRequest {
     request(Method::Post, path, Some((Content::Json, body)))
 }
 
-/// Registers the node. `body`: `node::NodeReport::object`. 409 `AlreadyExists`: read the node instead.
+/// Registers the node. `body`: see `node::NodeReport::object`. 409 `AlreadyExists`: read the node instead.
 pub fn create_node(body: String) -> ApiRequest {
     post(with_query(NODES, &LIMIT), body)
 }
@@ -28,24 +28,24 @@ pub fn read_node(name: &str) -> ApiRequest {
     request(Method::Get, with_query(&object(NODES, name), &LIMIT), None)
 }
 
-/// `body`: see `node_status::Sent::patch`.
+/// Patches the status of the node. `body`: see `node_status::Sent::patch`.
 pub fn patch_node_status(name: &str, body: String) -> ApiRequest {
     let path = with_query(&format!("{}/status", object(NODES, name)), &LIMIT);
     request(Method::Patch, path, Some((Content::StrategicMergePatch, body)))
 }
 
-/// `body`: `cordon::patch`
+/// Patches the node. `body`: see `cordon::patch`.
 pub fn patch_node(name: &str, body: String) -> ApiRequest {
     let path = with_query(&object(NODES, name), &LIMIT);
     request(Method::Patch, path, Some((Content::MergePatch, body)))
 }
 
-/// `body`: `lease::new`
+/// Creates the Lease of the node. `body`: see `lease::new`.
 pub fn create_lease(body: String) -> ApiRequest {
     post(with_query(LEASES, &LIMIT), body)
 }
 
-/// `body`: `lease::renewal`
+/// Renews the Lease of the node. `body`: see `lease::renewal`.
 pub fn patch_lease(node: &str, body: String) -> ApiRequest {
     let path = with_query(&object(LEASES, node), &LIMIT);
     request(Method::Patch, path, Some((Content::MergePatch, body)))
@@ -55,18 +55,18 @@ fn pod(name: &FullName) -> String {
     object(&namespaced(&name.namespace, "pods"), &name.name)
 }
 
-/// A node may create only mirrors of its static pods.
+/// Creates a mirror: a node may create only mirrors of its static pods.
 pub fn create_pod(namespace: &str, body: String) -> ApiRequest {
     post(namespaced(namespace, "pods"), body)
 }
 
-/// `body`: see `pod_status::Reported::patch`. 409: another pod has the name.
+/// Patches the status of a pod. `body`: see `pod_status::Reported::patch`. 409: another pod has the name.
 pub fn patch_pod_status(name: &FullName, body: String) -> ApiRequest {
     let path = format!("{}/status", pod(name));
     request(Method::Patch, path, Some((Content::StrategicMergePatch, body)))
 }
 
-/// Removes the object of a pod of which nothing runs any more. 409: another pod has the name.
+/// Removes the object of a pod whose containers have all ended. 409: another pod has the name.
 pub fn delete_pod(name: &FullName, uid: &Uid) -> ApiRequest {
     let options = json!({
         "apiVersion": "v1",
@@ -77,12 +77,13 @@ pub fn delete_pod(name: &FullName, uid: &Uid) -> ApiRequest {
     request(Method::Delete, pod(name), Some((Content::Json, options.to_string())))
 }
 
-/// `body`: `event::Event::object`
+/// Creates an event. `body`: see `event::Event::object`.
 pub fn create_event(namespace: &str, body: String) -> ApiRequest {
     post(namespaced(namespace, "events"), body)
 }
 
-/// `body`: `event::Event::repeated`. 404: the event has expired, create it again.
+/// Patches an event that has occurred again. `body`: see `event::Event::repeated`. 404: the event has expired and has
+/// to be created again.
 pub fn patch_event(namespace: &str, name: &str, body: String) -> ApiRequest {
     let path = object(&namespaced(namespace, "events"), name);
     request(Method::Patch, path, Some((Content::StrategicMergePatch, body)))
@@ -94,14 +95,14 @@ pub struct Token<'a> {
     pub account: &'a str,
     pub pod: &'a FullName,
     pub uid: &'a Uid,
-    /// None: the API server itself. From Kubernetes 1.33 on, the spec of the pod has to name it.
+    /// The audience, which the spec of the pod has to name from Kubernetes 1.33 on. None: the API server itself.
     pub audience: Option<&'a str>,
     /// At least 10 minutes. The server may grant another lifetime.
     pub lifetime: Duration,
 }
 
 impl Token<'_> {
-    /// The answer has `status.token` and `status.expirationTimestamp`.
+    /// Requests the token. The answer has `status.token` and `status.expirationTimestamp`.
     pub fn request(&self) -> ApiRequest {
         let mut spec = json!({
             "expirationSeconds": self.lifetime.as_secs(),
@@ -121,7 +122,7 @@ impl Token<'_> {
     }
 }
 
-/// The use of a certificate, which selects its signer.
+/// The purpose of a certificate, which selects its signer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Signer {
     /// The node's client certificate: its credential.
@@ -137,8 +138,8 @@ pub fn create_csr(name: &str, request: &str, signer: Signer) -> ApiRequest {
         Signer::Client => ("kubernetes.io/kube-apiserver-client-kubelet", "client auth"),
         Signer::Serving => ("kubernetes.io/kubelet-serving", "server auth"),
     };
-    // The key is not an RSA key, so it encrypts none. But signers before 1.22 demand this usage, and later ones accept
-    // it.
+    // The key is not an RSA key, so it cannot encrypt keys. But signers before 1.22 demand the usage "key
+    // encipherment", and later ones accept it.
     let usages = ["digital signature", "key encipherment", usage];
     let body: Value = json!({
         "apiVersion": "certificates.k8s.io/v1",
@@ -153,23 +154,23 @@ pub fn read_csr(name: &str) -> ApiRequest {
     request(Method::Get, object(paths::CSRS, name), None)
 }
 
-/// The cluster's kubeconfig without a user, and its signatures. Readable without a credential in a cluster of kubeadm.
+/// Reads the cluster's kubeconfig without a user, and its signatures. In a kubeadm cluster, this needs no credential.
 pub fn read_cluster_info() -> ApiRequest {
     request(Method::Get, object(&namespaced("kube-public", "configmaps"), "cluster-info"), None)
 }
 
-/// The KubeletConfiguration of a cluster of kubeadm, in `data.kubelet`.
+/// Reads the KubeletConfiguration of a kubeadm cluster, which is in `data.kubelet`.
 pub fn read_kubelet_configuration() -> ApiRequest {
     request(Method::Get, object(&namespaced("kube-system", "configmaps"), "kubelet-config"), None)
 }
 
-/// The version of the server: `gitVersion`.
+/// Reads the version of the server, which is in `gitVersion`.
 pub fn read_version() -> ApiRequest {
     request(Method::Get, "/version".to_owned(), None)
 }
 
-/// Asks whether the user of this connection may do this. `resource` can have a subresource: `nodes/status`. The answer
-/// has `status.allowed`.
+/// Asks whether the user of this connection has this permission. `resource` can have a subresource, such as
+/// `nodes/status`. The answer has `status.allowed`.
 pub fn review_own_access(verb: &str, group: &str, resource: &str, name: &str, namespace: &str) -> ApiRequest {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let body = json!({

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The group of every user who has proved an identity.
+/// The group of every authenticated user.
 const AUTHENTICATED: &str = "system:authenticated";
 const BEARER: &str = "bearer";
 
@@ -25,7 +25,7 @@ pub struct User {
 }
 
 impl User {
-    /// A request without a credential, if the configuration permits it.
+    /// Returns the user of a request without a credential, if the configuration permits such requests.
     pub fn anonymous() -> User {
         let groups = vec!["system:unauthenticated".to_owned()];
         User { name: "system:anonymous".to_owned(), groups, ..User::default() }
@@ -40,12 +40,12 @@ impl User {
     }
 }
 
-/// A token. Its text appears in no log and no dump.
+/// A bearer token. Its text never appears in logs or dumps.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerToken(String);
 
 impl BearerToken {
-    /// A name of the token that does not reveal it.
+    /// Returns a digest that identifies the token without revealing it.
     pub fn digest(&self) -> String {
         crate::api::uid::digest_of_bytes(self.0.as_bytes())
     }
@@ -57,7 +57,7 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// What a client presents.
+/// The credential that a client presents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
     Nothing,
@@ -67,8 +67,9 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// `certificate`: the common name and the organizations of the client's certificate; `authorization`: the header of
-    /// that name. As in a kubelet, a certificate with a common name has precedence.
+    /// Selects the credential of a client. `certificate`: the common name and the organizations of its certificate;
+    /// `authorization`: the header `Authorization`. As in a kubelet, a certificate with a common name takes
+    /// precedence.
     pub fn new(certificate: Option<(String, Vec<String>)>, authorization: Option<&str>) -> Credential {
         if let Some((name, groups)) = certificate.filter(|(name, _)| !name.is_empty()) {
             return Credential::Certificate(User { name, groups, ..User::default() }.authenticated());
@@ -87,17 +88,17 @@ impl Credential {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     pub verb: &'static str,
-    /// One of these subresources of the node has to be permitted.
+    /// The client needs permission for at least one of these subresources of the node.
     pub subresources: &'static [&'static str],
 }
 
-/// Who presents this token?
+/// Asks the API server who presents this token.
 pub fn token_review(token: &BearerToken) -> ApiRequest {
     let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token.0 } });
     post(TOKEN_REVIEWS.to_owned(), body.to_string())
 }
 
-/// The user; None if the token is not valid.
+/// Returns the user of the token; None if the token is not valid.
 ///
 /// # Errors
 /// The answer is not a TokenReview.
@@ -120,7 +121,7 @@ pub fn read_token_review(body: &[u8]) -> Result<Option<User>, String> {
     Ok(Some(user.authenticated()))
 }
 
-/// May this user do this with this node? As a kubelet asks.
+/// Asks the API server whether the user has this permission on the node, in the form of a kubelet's request.
 pub fn access_review(user: &User, verb: &str, subresource: &str, node: &str) -> ApiRequest {
     let mut spec = json!({
         "user": user.name,
@@ -147,10 +148,10 @@ pub fn read_access_review(body: &[u8]) -> Result<bool, String> {
 }
 
 fn status_of(body: &[u8], kind: &str) -> Result<Value, String> {
-    let mut review: Value = serde_json::from_slice(body).map_err(|e| format!("no JSON: {e}"))?;
+    let mut review: Value = serde_json::from_slice(body).map_err(|e| format!("not JSON: {e}"))?;
     match review["kind"] == kind && review["status"].is_object() {
         true => Ok(review["status"].take()),
-        false => Err(format!("no {kind} with a status")),
+        false => Err(format!("not a {kind} with a status")),
     }
 }
 

@@ -1,26 +1,27 @@
-//! Refusals of the API server: a `Status` object (meta/v1), as a cause that code can branch on and a text for people.
+//! Refusals of the API server: converts a `Status` object (meta/v1) to a cause that code can branch on and a text for
+//! people.
 
 use super::request::ApiResponse;
 use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
 
-/// A longer message is truncated, in characters.
+/// The maximum length of a message in characters. A longer message is truncated.
 const MAX_MESSAGE: usize = 500;
 
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// 404: the server has no such object. (A 404 for a whole path, or of another program, is `Other`.)
+    /// 404: the server has no such object. (A 404 for a whole path, or from another program, is `Other`.)
     NotFound,
-    /// 409, when an object is created.
+    /// 409 for the creation of an object.
     AlreadyExists,
     /// 409: the object has another version or another UID.
     Conflict,
     /// 410: the resource version is too old, so the objects have to be listed again.
     Expired,
-    /// 403: a rule forbids it. The Node authorizer also forbids an object that it does not relate to the node yet, or
-    /// not any more.
+    /// 403: a rule forbids it. The Node authorizer also forbids an object that it does not yet, or no longer, relate
+    /// to the node.
     Forbidden,
     /// 401: the credential is not valid.
     Unauthorized,
@@ -28,16 +29,16 @@ pub enum Failure {
         /// From the answer's header or its body.
         retry_after: Option<Duration>,
     },
-    /// 422, and 400: the same request will be refused again.
+    /// 422 or 400: the same request will be refused again.
     Invalid,
-    /// 5xx, and 408: the server, or something before it, cannot do it now.
+    /// 5xx or 408: the server, or a proxy in front of it, cannot handle the request now.
     Unavailable {
         retry_after: Option<Duration>,
     },
     Other,
 }
 
-/// A refusal.
+/// A refusal, with its cause and text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub failure: Failure,
@@ -74,7 +75,7 @@ struct Details {
 }
 
 impl Refusal {
-    /// None: the server has carried out the request (2xx).
+    /// Reads the refusal in a response. None: the server has carried out the request (2xx).
     pub fn of(response: &ApiResponse) -> Option<Refusal> {
         if (200..300).contains(&response.status) {
             return None;
@@ -89,7 +90,7 @@ impl Refusal {
         Some(Refusal::new(response.status, &status, message, response.retry_after))
     }
 
-    /// From a `Status` that is not the body of an answer. None: it is none.
+    /// Reads a `Status` that is not the body of an answer. None: it is not a `Status`.
     pub(super) fn of_body(body: &[u8]) -> Option<Refusal> {
         let status = parsed(body)?;
         let message = status.message.clone().unwrap_or_default();

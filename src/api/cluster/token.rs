@@ -1,4 +1,4 @@
-//! A token of a service account: what identifies it, the answer of the API server, and its copy on the disk.
+//! A token of a service account: its identity, the answer of the API server, and its copy on the disk.
 
 use crate::api::hash;
 use crate::api::k8s::{ServiceAccountTokenProjection, Time};
@@ -13,15 +13,15 @@ use std::time::Duration;
 /// The kind of these records. A key is `tokens/UID.HASH`.
 pub const KIND: &str = "tokens";
 const VERSION: u64 = 1;
-/// As in a kubelet, a token is replaced after a day at the latest.
+/// As in a kubelet, a token is replaced after at most a day.
 const LONGEST_USE: Duration = Duration::from_secs(24 * 3600);
-/// The lifetime of a token whose source names none, in seconds. A kubelet's default.
+/// The lifetime of a token whose source specifies none, in seconds. This is a kubelet's default.
 const LIFETIME: i64 = 3600;
 
 /// Identifies a token: two sources of a pod with the same audience and lifetime share it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenKey {
-    /// Of the pod.
+    /// The UID of the pod.
     pub uid: Uid,
     /// None: the API server itself.
     pub audience: Option<Box<str>>,
@@ -63,7 +63,7 @@ pub struct Grant {
     pub valid: Duration,
 }
 
-/// Without the token.
+/// Omits the token.
 impl std::fmt::Debug for Grant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Grant({:?} at {:?})", self.valid, self.issued)
@@ -99,7 +99,7 @@ impl Grant {
     /// Reads the answer to a request for a token. `requested`: the lifetime in the request.
     ///
     /// # Errors
-    /// It is not a `TokenRequest` with a token. The error shows no part of it.
+    /// The answer is not a `TokenRequest` with a token. The error shows no part of the answer.
     pub fn read(body: &[u8], requested: Duration, now: Wall) -> Result<Grant, String> {
         let unusable = || "the answer is not a TokenRequest with a token".to_owned();
         let TokenAnswer { spec, status } = serde_json::from_slice(body).map_err(|_| unusable())?;
@@ -108,26 +108,26 @@ impl Grant {
         }
         let granted = spec.and_then(|spec| spec.expiration_seconds).filter(|seconds| *seconds > 0);
         let lifetime = granted.map_or(requested, Duration::from_secs);
-        // The node's clock may differ from the server's: only differences of the server's times count.
+        // The node's clock may differ from the server's, so only differences between the server's times are used.
         let extension = expiration(&status.token).map(|exp| exp - status.expiration_timestamp.0.as_second());
         let extension = Duration::from_secs(extension.and_then(|s| u64::try_from(s).ok()).unwrap_or(0));
         Ok(Grant { token: status.token.into(), issued: now, lifetime, valid: lifetime.saturating_add(extension) })
     }
 
-    /// The age at which the token is replaced: 80 % of its lifetime, or a day.
+    /// Returns the age at which the token is replaced: 80 % of its lifetime, but at most a day.
     pub fn renewal(&self) -> Duration {
         (self.lifetime * 4 / 5).min(LONGEST_USE)
     }
 }
 
-/// The claim `exp`, in seconds since the Unix epoch. None: the token is of another form.
+/// Returns the claim `exp`, in seconds since the Unix epoch. None: the token has another format.
 fn expiration(token: &str) -> Option<i64> {
-    // The alphabet for URLs (RFC 7515).
+    // Converts from the base64 alphabet for URLs (RFC 7515).
     let payload = base64(&token.split('.').nth(1)?.replace('-', "+").replace('_', "/"))?;
     serde_json::from_str::<Claims>(&payload).ok()?.exp
 }
 
-/// A token with all that is needed to renew it.
+/// A token with everything that is needed to renew it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRecord {
     pub key: TokenKey,
@@ -153,7 +153,7 @@ struct Text {
     token: String,
 }
 
-/// The key of the record.
+/// Returns the key of the record.
 pub fn key(of: &TokenKey) -> String {
     let source = format!("{} {}", of.seconds, of.audience.as_deref().unwrap_or_default());
     format!("{KIND}/{}.{:08x}", of.uid, hash::fnv1a(source.as_bytes()))
@@ -179,7 +179,7 @@ impl TokenRecord {
     }
 
     /// # Errors
-    /// The text is not a record of this version. The error shows no part of it.
+    /// The text is not a record of this version. The error shows no part of the text.
     pub fn read(text: &str) -> Result<TokenRecord, String> {
         let text: Text = serde_json::from_str(text).map_err(|_| "it is not a token".to_owned())?;
         if text.version != VERSION {

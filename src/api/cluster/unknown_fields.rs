@@ -1,14 +1,14 @@
-//! C18: the fields of a pod that a newer API server has and this version does not know.
+//! C18: the fields of a pod that a newer API server knows and this version does not.
 
 use crate::api::problem::{Fault, FieldPath, FieldStep, What};
 use serde_json::Value;
 
-/// Fields of `spec` that do not concern the node: the first two are for the scheduler, the last one is for those who
-/// request an eviction. Source: their documentation in the API of Kubernetes 1.35 to 1.37.
+/// Fields of `spec` that do not concern the node: the first two are for the scheduler, and the last one is for
+/// clients that request an eviction. Source: the documentation of the fields in the API of Kubernetes 1.35 to 1.37.
 const OF_OTHERS: [&str; 3] = ["schedulingGroup", "workloadRef", "evictionResponders"];
 
-/// The faults of a pod with these unknown fields. Fields outside of `spec`, those of others, and empty ones have no
-/// effect on how the pod runs.
+/// Returns the faults of a pod with these unknown fields. Fields outside of `spec`, fields for other components, and
+/// empty fields are no faults, because they do not affect how the pod runs.
 pub(super) fn faults(pod: &Value, unknown: &[FieldPath]) -> Vec<Fault> {
     let matters = |at: &&FieldPath| match at.0.as_slice() {
         [FieldStep::Field(spec), FieldStep::Field(field), ..] if spec == "spec" => {
@@ -26,7 +26,7 @@ fn value_at<'v>(pod: &'v Value, at: &FieldPath) -> Option<&'v Value> {
     })
 }
 
-/// What Go leaves out of its JSON, and what a server writes for a feature that is off.
+/// Reports whether Go omits the value from its JSON, or a server writes it for a feature that is off.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

@@ -16,21 +16,21 @@ pub enum ChangeKind {
 pub enum Line {
     Change {
         kind: ChangeKind,
-        /// Without `metadata.managedFields`. Of a deleted object, the last state.
+        /// The object without `metadata.managedFields`. For a deleted object, its last state.
         object: Value,
-        /// A watch continues from here.
+        /// The version at which a watch continues.
         resource_version: String,
     },
     /// Nothing has changed. A watch continues from this version.
     Bookmark(String),
-    /// The object has no name or no resource version: it changes nothing.
+    /// The object has no name or no resource version, so the line is ignored.
     Unusable { identity: Option<Identity>, why: String },
     /// The last line. See `Refusal::is_expired`.
     Error(Refusal),
 }
 
 /// # Errors
-/// The line is truncated, or is not from a watch of these objects. The watch cannot be trusted any more.
+/// The line is truncated, or does not come from a watch of these objects. The watch can no longer be trusted.
 pub fn parse(line: &[u8], watched: &Watched) -> Result<Line, String> {
     let mut line: Value = serde_json::from_slice(line).map_err(|e| format!("a line of the watch is not JSON: {e}"))?;
     let mut object = line.get_mut("object").map(Value::take).unwrap_or_default();
@@ -48,7 +48,7 @@ pub fn parse(line: &[u8], watched: &Watched) -> Result<Line, String> {
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
     if (text("kind"), text("apiVersion")) != (watched.kind(), watched.api_version()) {
         return Err(format!(
-            "the watch has an object {:?} of {:?}, not {} of {}",
+            "the watch returned an object {:?} of {:?}, not {} of {}",
             text("kind"),
             text("apiVersion"),
             watched.kind(),

@@ -1,5 +1,5 @@
-//! The objects that a node lists and watches. A node may do this only for the objects that the Node authorizer knows it
-//! needs, and from Kubernetes 1.32 on only with the selectors used here.
+//! The objects that a node lists and watches. The Node authorizer permits this only for objects that the node needs
+//! and, from Kubernetes 1.32 on, only with the selectors that are used here.
 
 use super::paths::{self, with_query};
 use super::request::{ApiRequest, BodyDelivery, Method};
@@ -11,17 +11,17 @@ use std::time::Duration;
 /// The maximum number of objects in an answer to a list, as in a kubelet.
 const PAGE: &str = "500";
 
-/// What is listed and watched together.
+/// The objects of one list and watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Watched {
     /// The node with this name.
     Node(Rc<str>),
     /// The pods that are bound to the node with this name.
     Pods(Rc<str>),
-    /// One ConfigMap or Secret: a node may not list others.
+    /// One ConfigMap or Secret: a node may not list a whole namespace.
     Data(DataKey),
-    /// The services of a namespace. A selector for those with an address (`spec.clusterIP!=None`) would spare some, but
-    /// API servers before 1.21 refuse it, so the reader has to leave out the others.
+    /// The services of a namespace. A selector for services with an address (`spec.clusterIP!=None`) would return
+    /// fewer objects, but API servers before 1.21 refuse it, so the reader has to skip services without an address.
     Services(Rc<str>),
     RuntimeClasses,
     /// The certificate signing request with this name.
@@ -35,22 +35,22 @@ fn kind_of(kind: DataKind) -> &'static str {
     }
 }
 
-/// Which state of the objects a list returns.
+/// The state of the objects that a list returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListFrom<'a> {
-    /// Any: the server answers from its memory. For the first list.
+    /// Any state: the server answers from its memory. Used for the first list.
     Cache,
-    /// This version or a newer one: the server answers from its memory, or with 504 if that is behind. Servers from
-    /// 1.19 on.
+    /// This version or a newer one: the server answers from its memory, or with 504 if its memory is older. Servers
+    /// from 1.19 on support this.
     NotOlder(&'a str),
-    /// The newest. For a list after a version has expired.
+    /// The newest state. Used for a list after a version has expired.
     Latest,
-    /// The next page of a list, with the `next` of the page before.
+    /// The next page of a list. The value is `next` of the previous page.
     Next(&'a str),
 }
 
 impl Watched {
-    /// `kind` of the objects.
+    /// Returns `kind` of the objects.
     pub fn kind(&self) -> &'static str {
         match self {
             Watched::Node(_) => "Node",
@@ -62,7 +62,7 @@ impl Watched {
         }
     }
 
-    /// `apiVersion` of the objects and of their list.
+    /// Returns `apiVersion` of the objects and of their list.
     pub fn api_version(&self) -> &'static str {
         match self {
             Watched::RuntimeClasses => "node.k8s.io/v1",
@@ -71,7 +71,7 @@ impl Watched {
         }
     }
 
-    /// The path, and the field selector if there is one.
+    /// Returns the path of the collection, and the field selector if there is one.
     fn collection(&self) -> (String, Option<String>) {
         let by_name = |name: &str| Some(format!("metadata.name={name}"));
         match self {
@@ -90,7 +90,7 @@ impl Watched {
         }
     }
 
-    /// Read the answer's items with `list::item`, and its rest with `list::rest`.
+    /// Requests the list. Read the answer's items with `list::item`, and its rest with `list::rest`.
     pub fn list(&self, from: ListFrom<'_>) -> ApiRequest {
         let (path, selector) = self.collection();
         let mut query: Vec<(&str, &str)> = Vec::new();
@@ -107,7 +107,7 @@ impl Watched {
         ApiRequest { method: Method::Get, path, body: None, reading: BodyDelivery::Items }
     }
 
-    /// The namespace of the objects; empty: several, or none.
+    /// Returns the namespace of the objects; empty for objects in several namespaces or in none.
     pub fn namespace(&self) -> &str {
         match self {
             Watched::Services(namespace) => namespace,
@@ -116,7 +116,7 @@ impl Watched {
         }
     }
 
-    /// Returns true if it is one object with a name, not a list.
+    /// Returns true if this is one named object, and not a collection.
     pub fn is_one_object(&self) -> bool {
         match self {
             Watched::Node(_) | Watched::Data(_) | Watched::Csr(_) => true,
@@ -124,10 +124,11 @@ impl Watched {
         }
     }
 
-    /// Read the lines of the answer with `watch::parse`. The server ends the watch after `timeout`, in whole seconds; a
-    /// kubelet uses a random 5 to 10 minutes, for ConfigMaps and Secrets 30 to 60.
+    /// Requests the watch. Read the lines of the answer with `watch::parse`. The server ends the watch after
+    /// `timeout`, in whole seconds; a kubelet uses a random time of 5 to 10 minutes, or 30 to 60 minutes for
+    /// ConfigMaps and Secrets.
     ///
-    /// `bookmarks`: the server sends a line with the present version each minute.
+    /// `bookmarks`: the server sends a line with the current version every minute.
     pub fn watch(&self, resource_version: &str, timeout: Duration, bookmarks: bool) -> ApiRequest {
         let (path, selector) = self.collection();
         let timeout = timeout.as_secs().to_string();

@@ -1,4 +1,4 @@
-//! The data from outside of a document that its object needs.
+//! The data that is needed to build the object of a document, but is not in the document.
 
 use crate::api::system_credentials::Credentials;
 
@@ -12,7 +12,7 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Without the credentials of the service.
+    /// Returns a context without the credentials of the service.
     pub const fn new(node_name: &'a str, seen: &'a str) -> Context<'a> {
         Context { node_name, seen, credentials: Credentials::Unknown }
     }

@@ -3,8 +3,8 @@
 use crate::api::problem::{FieldPath, FieldStep};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle};
 
-/// The line (from 1) of the deepest existing part of `path`: of the key for a field, of the item for a list. `document`
-/// is the index of the document in the stream, from 0, without empty documents.
+/// Returns the line (from 1) of the deepest existing part of `path`: of the key for a field, of the item for a list.
+/// `document` is the index of the document in the stream, from 0, without empty documents.
 pub(super) fn line(text: &str, document: usize, path: &FieldPath) -> Option<u32> {
     let mut events = Events { parser: Parser::new_from_str(text) };
     let mut seen = 0;
@@ -70,7 +70,8 @@ struct Events<'t> {
 }
 
 impl<'t> Events<'t> {
-    /// The next event and its line. None at the end of the text or at a syntax error (`parse` has reported it).
+    /// Returns the next event and its line. None at the end of the text or at a syntax error, which `parse` has
+    /// already reported.
     fn next(&mut self) -> Option<(Event<'t>, u32)> {
         let (event, span) = self.parser.next_event()?.ok()?;
         Some((event, u32::try_from(span.start.line()).unwrap_or(u32::MAX)))

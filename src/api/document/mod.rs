@@ -1,10 +1,10 @@
-//! Parses a manifest file to objects: YAML or JSON, several documents, `Pod`, `ConfigMap`, `Secret`, `PriorityClass`,
-//! `RuntimeClass`, `List` and `PodList`.
+//! Parses a manifest file into objects. It supports YAML and JSON, several documents per file, and the kinds `Pod`,
+//! `ConfigMap`, `Secret`, `PriorityClass`, `RuntimeClass`, `List` and `PodList`.
 //!
 //! Parsing has two steps, so that unchanged documents are not processed again. `parse` returns the documents as plain
-//! values, each with its digest. Only an error in the file's form (invalid YAML, a duplicate key, too large) makes the
-//! whole file fail. `Document::object` then makes the typed object of one document: types and unknown fields (`k8s`),
-//! defaults, validation. An error in one document does not affect the others.
+//! values, each with its digest. Only an error in the format of the file (invalid YAML, a duplicate key, too large)
+//! makes the whole file fail. `Document::object` then builds the typed object of one document: it checks types and
+//! unknown fields (`k8s`), sets defaults and validates. An error in one document does not affect the others.
 //!
 //! YAML is read as in Kubernetes (YAML 1.1: `yes`, `on` and `y` are booleans, `0644` is octal), with limits on size,
 //! depth and aliases.
@@ -30,20 +30,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The maximum size of a file, in bytes. A ConfigMap or a Secret with the maximum of values, 1 MiB, fits, also in
+/// The maximum size of a file, in bytes. A ConfigMap or Secret with the maximum of 1 MiB of values fits, even in
 /// base64.
 pub const MAX_BYTES: usize = 2 << 20;
-/// More than any pod needs, and safe for the stack.
+/// The maximum nesting depth: more than any pod needs, and safe for the stack.
 const MAX_DEPTH: usize = 64;
 const MAX_NODES: usize = 20_000;
 /// The maximum number of uses of one anchor. It limits the effect of an alias bomb.
 const MAX_ALIASES: usize = 100;
-/// The maximum number of errors reported per document. The rest is only counted.
+/// The maximum number of errors reported per document. Further errors are only counted.
 const MAX_FAULTS: usize = 20;
 /// The maximum length of an error message, in characters.
 const MAX_MESSAGE: usize = 2000;
-/// To find the line of an error, the file is parsed again. This is the limit of bytes parsed again per file. Further
-/// errors name only the document and the field.
+/// The maximum number of bytes that are parsed again per file to find the lines of errors. Once it is reached, errors
+/// name only the document and the field.
 const MAX_WALKED: usize = 16 * MAX_BYTES;
 
 /// The supported kinds.
@@ -77,7 +77,7 @@ type Validate = fn(&k8s::Pod) -> Vec<Fault>;
 pub struct Document {
     /// The position in the file, from 1.
     pub number: u32,
-    /// Without `status`, which is not part of the desired state.
+    /// The document without `status`, which is not part of the desired state.
     pub content: Value,
     /// The digest of the content (D3).
     pub digest: String,
@@ -93,7 +93,7 @@ pub struct Document {
 /// Splits a file into documents. `path` is only used in the error.
 ///
 /// # Errors
-/// The text cannot be parsed as a whole, or it has no document (D2: the file is broken).
+/// The file as a whole cannot be parsed, or it contains no document (D2: the file is broken).
 pub fn parse(text: &[u8], path: &str) -> Result<Vec<Document>, Problem> {
     if text.len() > MAX_BYTES {
         return Err(Problem::of_file(path, format!("larger than {MAX_BYTES} bytes; split it")));
@@ -115,10 +115,10 @@ pub fn parse(text: &[u8], path: &str) -> Result<Vec<Document>, Problem> {
     Ok(documents)
 }
 
-/// A single YAML or JSON document as a plain value, with the limits of manifests.
+/// Parses a single YAML or JSON document into a plain value, with the limits that apply to manifests.
 ///
 /// # Errors
-/// The text cannot be parsed, or has not one document.
+/// The text cannot be parsed, or does not contain exactly one document.
 pub fn value(text: &[u8]) -> Result<Value, String> {
     if text.len() > MAX_BYTES {
         return Err(format!("larger than {MAX_BYTES} bytes"));
@@ -132,7 +132,7 @@ pub fn value(text: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// All objects and all problems of a file: `parse` and `Document::object` combined.
+/// Returns all objects and all problems of a file. Combines `parse` and `Document::object`.
 pub fn read_objects(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Object>, Vec<Problem>) {
     let mut objects = Vec::new();
     let mut problems = Vec::new();
@@ -150,17 +150,17 @@ pub fn read_objects(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Objec
     (objects, problems)
 }
 
-/// All that there is to say about a file.
+/// The objects, problems and warnings of a file.
 #[derive(Debug, Default)]
 pub struct Checked {
     pub objects: Vec<Object>,
-    /// Also the mistakes that do not keep a pod from being accepted: invalid names of images.
+    /// The errors, including invalid image names, for which a pod is not rejected.
     pub problems: Vec<Problem>,
-    /// Values that are valid and probably not meant.
+    /// Values that are valid but probably unintended.
     pub warnings: Vec<Problem>,
 }
 
-/// Like `read_objects`, and says more.
+/// Like `read_objects`, but also reports invalid image names and warnings.
 pub fn check_objects(text: &[u8], path: &str, context: Context<'_>) -> Checked {
     let mut checked = Checked::default();
     let documents = match parse(text, path) {
@@ -191,8 +191,8 @@ pub fn read(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Pod>, Vec<Pro
     (objects.into_iter().filter_map(pod).collect(), problems)
 }
 
-/// Reads a Kubernetes type from JSON that was valid before, such as a record (W25) or the answer of a server. It is not
-/// validated again, and unknown fields are ignored.
+/// Reads a Kubernetes type from JSON that has already been validated, such as a record (W25) or the response of a
+/// server. The value is not validated again, and unknown fields are ignored.
 ///
 /// # Errors
 /// The value does not match the type.
@@ -200,13 +200,13 @@ pub fn from_value<T: FieldValue + Default>(value: &Value) -> Result<T, String> {
     k8s::from_value::<T>(value).0.map_err(|fault| fault.to_string())
 }
 
-/// A pod of an API server, typed, and its fields that this version does not know.
+/// Reads a pod from an API server. Also returns the paths of the fields that this version does not know.
 pub(crate) fn pod_of_cluster(value: &Value) -> (Result<k8s::Pod, Fault>, Vec<FieldPath>) {
     let (typed, unknown) = k8s::from_value::<k8s::Pod>(value);
     (typed, unknown.into_iter().map(|fault| fault.at).collect())
 }
 
-/// The ephemeral containers of a request, typed, without defaults. The fields in the faults are those of a pod.
+/// Reads the ephemeral containers of a request without setting defaults. Faults have field paths of a pod.
 pub(crate) fn ephemeral_from_value(list: &[Value]) -> Result<Vec<k8s::EphemeralContainer>, Vec<Fault>> {
     let pod = serde_json::json!({ "spec": { "ephemeralContainers": list } });
     let (typed, mut faults) = k8s::from_value::<k8s::Pod>(&pod);
@@ -220,8 +220,8 @@ pub(crate) fn ephemeral_from_value(list: &[Value]) -> Result<Vec<k8s::EphemeralC
     Err(faults)
 }
 
-/// The conflicts between pods (D4). For two pods with the same namespace/name or the same UID, the later one gets the
-/// problem.
+/// Returns the conflicts between pods (D4). If two pods have the same namespace/name or the same UID, the problem is
+/// reported for the later one.
 pub fn collisions<'p>(pods: impl Iterator<Item = &'p Pod>) -> Vec<Problem> {
     let mut names: BTreeMap<&FullName, &Source> = BTreeMap::new();
     let mut uids: BTreeMap<&str, &Source> = BTreeMap::new();
@@ -251,7 +251,7 @@ pub fn collisions<'p>(pods: impl Iterator<Item = &'p Pod>) -> Vec<Problem> {
     problems
 }
 
-/// The same content at the same place.
+/// Two documents are equal if they have the same content at the same position in the file.
 impl PartialEq for Document {
     fn eq(&self, other: &Document) -> bool {
         (self.number, &self.digest) == (other.number, &other.digest)
@@ -267,7 +267,7 @@ impl Document {
         Document { number, content, digest, stream_index: 0, root, faults, walked }
     }
 
-    /// The namespace/name in the document, if it is readable. Other errors do not matter.
+    /// Returns the namespace/name of the document, if it is readable. Ignores other errors.
     pub fn name(&self) -> Option<FullName> {
         let metadata = self.content.get("metadata")?;
         let name = metadata.get("name")?.as_str()?;
@@ -278,13 +278,14 @@ impl Document {
         Some(FullName::new(if namespace.is_empty() { "default" } else { namespace }, name))
     }
 
-    /// True for a Secret with values in the document. Credentials of the service are not in it.
+    /// Reports whether this is a Secret with values in the document itself. Credentials of the service are not in the
+    /// document.
     pub fn has_secret_values(&self) -> bool {
         let has = |field| self.content.get(field).and_then(Value::as_object).is_some_and(|values| !values.is_empty());
         self.content.get("kind").and_then(Value::as_str) == Some("Secret") && (has("data") || has("stringData"))
     }
 
-    /// The identity that the document claims, if it is readable. Other errors do not matter.
+    /// Returns the identity that the document claims, if it is readable. Ignores other errors.
     pub fn key(&self) -> Option<Key> {
         let name = self.name()?;
         Some(match self.content.get("kind").and_then(Value::as_str) {
@@ -296,11 +297,11 @@ impl Document {
         })
     }
 
-    /// False if the kind is certainly not supported. A broken document that may be ours can be a new version of a good
+    /// Returns false if the kind is certainly not supported. Any other broken document may be a new version of a good
     /// document (D2).
     pub fn may_be_ours(&self) -> bool {
         match self.content.get("kind") {
-            // Text that cannot be a kind indicates a truncated document or one in the middle of an edit.
+            // Text that cannot be a kind indicates a document that is truncated or being edited.
             Some(Value::String(kind)) if !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric()) => {
                 KINDS.into_iter().any(|k| near(kind, k))
             }
@@ -308,10 +309,11 @@ impl Document {
         }
     }
 
-    /// Makes the object: typed, defaulted, validated. `text` is the text of the file, to find the lines of errors.
+    /// Builds the object: typed, defaulted and validated. `text` is the text of the file, to find the lines of
+    /// errors.
     ///
     /// # Errors
-    /// All errors of the document. After a wrong type nothing more is checked.
+    /// All errors of the document. After a type error, nothing else is checked.
     pub fn object(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Object, Vec<Problem>> {
         let made = match self.content.get("kind").and_then(Value::as_str) {
             Some(PRIORITY_CLASS) => self.priority_class(path).map(Object::PriorityClass),
@@ -326,13 +328,13 @@ impl Document {
     /// Builds the pod: typed, defaulted and validated. `text` is the text of the file, to find the lines of errors.
     ///
     /// # Errors
-    /// All errors of the document. After a type error nothing else is checked.
+    /// All errors of the document. After a type error, nothing else is checked.
     pub fn pod(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Pod, Vec<Problem>> {
         self.make(path, context, validate::pod).map_err(|faults| self.problems(path, text, faults))
     }
 
-    /// Restores the object of a record. An accepted pod is not validated again, so that a new rule in this version ends
-    /// no running pod (D2, W25).
+    /// Restores the object of a record. An accepted pod is not validated again, so that a new rule in this version
+    /// does not stop a running pod (D2, W25).
     ///
     /// # Errors
     /// The content does not match the types.
@@ -346,11 +348,11 @@ impl Document {
         made.map(|pod| Object::Pod(Box::new(pod))).map_err(|faults| self.problems(path, None, faults))
     }
 
-    /// Makes the pod, and also accepts fields that manifests may not use. For tests of what serves pods of a cluster
-    /// too.
+    /// Builds the pod, and also accepts fields that are not implemented yet. For tests of code that also handles pods
+    /// of a cluster.
     ///
     /// # Errors
-    /// As for `pod`, but without line numbers.
+    /// As for `pod`, but without line numbers in the problems.
     pub fn pod_with_unsupported(&self, path: &str, context: Context<'_>) -> Result<Pod, Vec<Problem>> {
         let made = self.make(path, context, validate::pod_with_unsupported);
         made.map_err(|faults| faults.into_iter().map(|fault| self.problem(path, None, fault)).collect())
@@ -429,7 +431,7 @@ impl Document {
         Ok(self.data_object(DataKind::ConfigMap, path, &map.metadata, immutable, values))
     }
 
-    /// No error contains a value, or a key that may contain one.
+    /// Builds a Secret. No error contains a value, or a key that may contain a value.
     fn secret(&self, path: &str, credentials: Credentials<'_>) -> Result<DataObject, Vec<Fault>> {
         let mut secret = self.typed::<k8s::Secret>().map_err(|mut faults| {
             faults.iter_mut().for_each(Fault::hide_secret);
@@ -552,7 +554,7 @@ fn add(
     documents.push(Document { number, content: value, digest, stream_index, root, faults, walked: walked.clone() });
 }
 
-/// The errors found before the types are checked: not an object, no kind, an unsupported kind.
+/// Returns the errors that are found before the types are checked: not an object, no kind, an unsupported kind.
 fn faults_of(value: &Value) -> Vec<Fault> {
     if !value.is_object() {
         let message = "must be an object with apiVersion, kind, metadata and spec".to_owned();
@@ -588,7 +590,7 @@ fn faults_of(value: &Value) -> Vec<Fault> {
     faults
 }
 
-/// What to write instead of a workload.
+/// Returns advice on what to write instead of a workload.
 fn instead_of(kind: &str) -> &'static str {
     match kind {
         "Deployment" | "ReplicaSet" | "ReplicationController" => {
@@ -601,8 +603,8 @@ fn instead_of(kind: &str) -> &'static str {
         "DaemonSet" => "; write a Pod with a name and the spec of spec.template",
         "Job" => "; write a Pod with a name and the spec of spec.template, whose restartPolicy is OnFailure or Never",
         "CronJob" => {
-            "; write a Pod with the spec of spec.jobTemplate.spec.template and restartPolicy: Never, and let a timer \
-             of the machine put it into the manifests for each run, with another name each time"
+            "; write a Pod with the spec of spec.jobTemplate.spec.template and restartPolicy: Never, and have a timer \
+             on the machine add it to the manifests for each run, with a new name each time"
         }
         _ => "",
     }
@@ -620,7 +622,7 @@ fn is_list(value: &Value) -> bool {
     matches!(value.get("kind").and_then(Value::as_str), Some("List" | "PodList"))
 }
 
-/// Removes the items from a List. Items of a PodList may omit `apiVersion` and `kind`.
+/// Takes the items out of a List. Items of a PodList may omit `apiVersion` and `kind`.
 fn list_items(list: &mut Value) -> Result<Vec<Value>, Vec<Fault>> {
     let typed = list.get("kind").and_then(Value::as_str) == Some("PodList");
     let Value::Object(map) = list else { return Ok(Vec::new()) };
@@ -652,7 +654,8 @@ fn options() -> serde_saphyr::Options {
             max_events: 4 * MAX_NODES,
             max_aliases: 10 * MAX_ALIASES,
             max_anchors: MAX_NODES,
-            // Pod text is part of requests to the runtime. Aliases must not make it larger than a file may be.
+            // Text of a pod becomes part of requests to the runtime. Aliases must not make it larger than a file may
+            // be.
             max_total_scalar_bytes: MAX_BYTES,
             max_recorded_anchor_bytes: 4 * MAX_BYTES,
             max_recorded_anchor_events: 4 * MAX_NODES,
@@ -689,7 +692,7 @@ fn yaml_error(path: &str, error: &serde_saphyr::Error) -> Problem {
     Problem { line: line.and_then(|l| u32::try_from(l).ok()), ..Problem::of_file(path, message) }
 }
 
-/// Returns true if the document is too large, or the expansion of an alias is.
+/// Reports whether the document, or the expansion of an alias, is too large.
 fn is_over_budget(error: &serde_saphyr::Error) -> bool {
     match error {
         serde_saphyr::Error::Budget { .. } => true,

@@ -125,7 +125,7 @@ fn bad_input_is_an_error_with_a_line() {
     assert_eq!(read(b"a: 1\nb: \xff\n", PATH, CONTEXT).1[0].to_string(), "/m/web.yaml:2: not UTF-8 text");
 }
 
-/// With 32 lines, the references expand to 20 GB of environment.
+/// Returns a pod with this many variables. With 32 of them, the references expand to 20 GB of environment.
 fn doubling_environment(lines: usize) -> String {
     let mut text = pod_named("a").replace("spec: {containers: [{name: c, image: 'i:1'}]}", "spec:\n  containers:");
     text.push_str("  - name: c\n    image: i:1\n    env:\n    - {name: c0, value: aaaaaaaaaa}\n");
@@ -145,7 +145,7 @@ fn references_that_multiply_the_environment_are_an_error_with_line_field_and_rem
                     $$(VAR) for a plain $(VAR)";
     assert_eq!(problems(&bomb), [expected]);
     assert_eq!(pods(&doubling_environment(17)).len(), 1);
-    // The same applies to an item of a List, and to a record that an earlier version accepted.
+    // The same limit applies to an item of a List, and to a record that an earlier version accepted.
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [parse(bomb.as_bytes(), PATH).unwrap()[0].content]});
     assert_eq!(problems(&list.to_string()), [expected.replace(":26: ", ":1: items[0].")]);
     let recorded = Document::from_content(1, parse(bomb.as_bytes(), PATH).unwrap()[0].content.clone());
@@ -343,7 +343,7 @@ fn a5_a_wrong_priority_class_is_reported_with_line_and_field() {
     let whole = |head: &str, body: &str| problems(&format!("{head}{body}"));
     for (body, expected) in [
         ("value: 1000000001\n", ":4: value: Forbidden: maximum allowed value of a user defined priority is 1000000000"),
-        ("value: 99999999999\n", ":4: value: must be an integer, not integer 99999999999"),
+        ("value: 99999999999\n", ":4: value: integer 99999999999 is out of range"),
         ("value: high\n", ":4: value: must be an integer, not the text \"high\""),
         ("", ":1: value: Required value"),
         ("value: null\n", ":4: value: Required value"),
@@ -426,7 +426,7 @@ fn d6_config_maps_and_secrets_are_read_and_no_error_shows_a_secret() {
             "stringData[a]: Invalid value: must be a map from keys to text; put numbers in quotes",
         ),
         ("stringData: {'../x': hunter2}", "stringData[...]: Invalid value: a valid config key must consist of"),
-        // Without its colon, the value is a part of the key.
+        // Without a colon, the value is part of the key.
         (
             "stringData: {a hunter2}",
             "stringData[...]: Invalid value: must be a map from keys to text; put numbers in quotes",
@@ -486,7 +486,7 @@ fn each_kind_of_workload_has_an_advice() {
         ("StatefulSet", "a hostPath volume for each of volumeClaimTemplates"),
         ("DaemonSet", "write a Pod with a name and the spec of spec.template"),
         ("Job", "whose restartPolicy is OnFailure or Never"),
-        ("CronJob", "let a timer of the machine put it into the manifests"),
+        ("CronJob", "have a timer on the machine add it to the manifests"),
     ] {
         let text = format!("apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: a}}\n");
         let (_, found) = read(text.as_bytes(), PATH, CONTEXT);

@@ -1,7 +1,7 @@
 //! The macro that defines the types of Kubernetes.
 
-/// Defines types of Kubernetes: `Name { field: Type = "name in JSON", ... }`. JSON gets the fields in this order.
-/// An object of its own has its version before the fields: `Pod of "v1" { ... }`.
+/// Defines Kubernetes types: `Name { field: Type = "name in JSON", ... }`. JSON output has the fields in this order.
+/// A complete API object has its version before the fields: `Pod of "v1" { ... }`.
 macro_rules! kubernetes_types {
     (@identity $name:ident) => { None };
     (@identity $name:ident $version:literal) => {

@@ -1,18 +1,19 @@
-//! The fields of the Kubernetes types through `dyn`: readers, writers, copies and comparisons are compiled once for all
-//! types. A generated implementation for each type costs about 800 kB in the binary, and this one 250 kB.
+//! Accesses the fields of the Kubernetes types through `dyn`, so that readers, writers, copies and comparisons are
+//! compiled once for all types. Generated implementations for each type would add about 800 kB to the binary; this
+//! one adds 250 kB.
 
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The value of a field, or an item of one.
+/// The value of a field, or of an item of a field.
 pub trait FieldValue {
     fn value(&self) -> FieldRef<'_>;
-    /// Where to write a value. An absent field becomes present, with a default.
+    /// Returns where to write a value. An absent field becomes present, with the default value.
     fn place(&mut self) -> FieldMut<'_>;
 }
 
-/// A value, to read.
+/// A value to read.
 pub enum FieldRef<'a> {
     Absent,
     Bool(bool),
@@ -26,7 +27,7 @@ pub enum FieldRef<'a> {
     Object(&'a dyn AnyObject),
 }
 
-/// A value, to write. The variant says what the type accepts.
+/// A value to write. The variant tells what the type accepts.
 pub enum FieldMut<'a> {
     Bool(&'a mut bool),
     Int32(&'a mut i32),
@@ -59,31 +60,31 @@ impl Default for IntOrString {
 pub trait AnyList {
     fn item(&self, index: usize) -> Option<&dyn FieldValue>;
     fn reserve(&mut self, count: usize);
-    /// Adds an item with a default.
+    /// Adds an item with the default value.
     fn add(&mut self) -> &mut dyn FieldValue;
 }
 
-/// A map with free keys.
+/// A map with arbitrary keys.
 pub trait AnyMap {
-    /// In the order of the keys.
+    /// Returns the entries in the order of their keys.
     fn entries(&self) -> Box<dyn Iterator<Item = (&str, &dyn FieldValue)> + '_>;
-    /// The entry with this key. A new one has a default.
+    /// Returns the entry with this key. A new entry has the default value.
     fn entry(&mut self, key: &str) -> &mut dyn FieldValue;
 }
 
 /// A type with named fields.
 pub trait AnyObject {
     fn shape(&self) -> &'static Shape;
-    /// The field at an index of `Shape::fields`.
+    /// Returns the field at an index of `Shape::fields`.
     fn field(&self, index: usize) -> &dyn FieldValue;
     fn field_mut(&mut self, index: usize) -> &mut dyn FieldValue;
 }
 
-/// The names in a type.
+/// The names of a type and its fields.
 pub struct Shape {
     /// The name of the type in the API of Kubernetes.
     pub name: &'static str,
-    /// For a type that is an object of its own.
+    /// Present for a type that is a complete API object.
     pub identity: Option<ObjectIdentity>,
     /// The names of the fields in JSON, in the order in which they are written.
     pub fields: &'static [&'static str],
@@ -96,7 +97,7 @@ pub struct ObjectIdentity {
 }
 
 impl ObjectIdentity {
-    /// The fields, with their values.
+    /// Returns the fields, with their values.
     pub fn fields(&self) -> [(&'static str, &'static str); 2] {
         [("apiVersion", self.api_version), ("kind", self.kind)]
     }
@@ -191,7 +192,7 @@ impl<T: FieldValue + Default> AnyMap for BTreeMap<String, T> {
     }
 }
 
-/// Copies a value. `to` is a default.
+/// Copies a value. `to` must have the default value.
 pub fn copy(to: &mut dyn FieldValue, from: &dyn FieldValue) {
     let from = from.value();
     if matches!(from, FieldRef::Absent) {
@@ -218,7 +219,7 @@ pub fn copy(to: &mut dyn FieldValue, from: &dyn FieldValue) {
     }
 }
 
-/// Copies the fields of an object. `to` is a default.
+/// Copies the fields of an object. `to` must have the default value.
 pub fn copy_object(to: &mut dyn AnyObject, from: &dyn AnyObject) {
     for index in 0..from.shape().fields.len() {
         let field = from.field(index);
@@ -228,7 +229,7 @@ pub fn copy_object(to: &mut dyn AnyObject, from: &dyn AnyObject) {
     }
 }
 
-/// The items of a list.
+/// Returns the items of a list.
 pub fn items(list: &dyn AnyList) -> impl Iterator<Item = &dyn FieldValue> {
     (0..).map_while(|index| list.item(index))
 }

@@ -1,9 +1,9 @@
-//! The types of the Kubernetes API that Wherry uses, with all fields that they have in Kubernetes 1.34. A test compares
-//! them with the types of k8s-openapi. `docs/pods.md` says which fields Wherry honours. Old sources of volumes, which
-//! Wherry refuses, are only JSON.
+//! The types of the Kubernetes API that Wherry uses, with all fields that they have in Kubernetes 1.34. A test
+//! compares them with the types of k8s-openapi. `docs/pods.md` says which fields Wherry honours. Obsolete volume
+//! sources, which Wherry rejects, are plain JSON.
 //!
-//! A field is an `Option` if Kubernetes leaves it out when it is empty. Optional fields that are null are absent, and
-//! required fields that are absent have a default.
+//! A field is an `Option` if Kubernetes omits it when it is empty. An optional field that is null is absent, and a
+//! required field that is absent has its default value.
 
 mod container;
 mod definition;

@@ -1,5 +1,5 @@
-//! Reads the Kubernetes types from a parsed document. This is the only reader of them: it finds all wrong types in one
-//! walk, with their paths, and all unknown fields (D5), with the known name that is meant.
+//! Reads the Kubernetes types from a parsed document. This is the only reader: in one pass, it finds all wrong types
+//! with their paths, and all unknown fields (D5) with the known name that is probably meant.
 
 use super::field::{AnyObject, FieldMut, FieldValue, IntOrString};
 use crate::api::problem::{At, Fault};
@@ -21,7 +21,7 @@ pub(crate) fn from_value<T: FieldValue + Default>(value: &Value) -> (Result<T, F
     (found.wrong.into_iter().next().map_or(Ok(typed), Err), found.unknown)
 }
 
-/// Like `from_value`, for the author of a document, with all errors.
+/// Like `from_value`, but returns all errors, for the author of a document.
 ///
 /// # Errors
 /// The first `MAX_TYPE_FAULTS` wrong types, then the unknown fields.
@@ -34,7 +34,7 @@ pub(crate) fn with_unknown<T: FieldValue + Default>(value: &Value) -> Result<(T,
     Err(found.wrong)
 }
 
-/// Like `with_unknown`: an unknown field is an error too.
+/// Like `with_unknown`, but an unknown field is an error too.
 ///
 /// # Errors
 /// As for `with_unknown`, or the unknown fields.
@@ -81,7 +81,7 @@ fn read_into(to: &mut dyn FieldValue, value: &Value, at: At<'_>, found: &mut Fou
         (FieldMut::Map(map), Value::Object(entries)) => {
             return entries.iter().for_each(|(key, value)| read_into(map.entry(key), value, at.key(key), found));
         }
-        (FieldMut::Map(_), _) => "an object with free keys",
+        (FieldMut::Map(_), _) => "an object with arbitrary keys",
         (FieldMut::Object(object), Value::Object(entries)) => {
             return entries.iter().for_each(|(key, value)| read_field(object, key, value, at.field(key), found));
         }
@@ -160,12 +160,12 @@ impl Found {
         }
     }
 
-    /// An integer between the bounds.
+    /// Reads an integer that is between the bounds.
     fn integer(&mut self, value: &Value, at: At<'_>, low: i64, high: i64) -> i64 {
         match value {
             Value::Number(number) if !number.is_f64() => match number.as_i64() {
                 Some(number) if (low..=high).contains(&number) => return number,
-                _ => self.message(at, format!("must be an integer, not integer {number}")),
+                _ => self.message(at, format!("integer {number} is out of range")),
             },
             _ => self.wrong(value, at, "an integer"),
         }
@@ -195,7 +195,7 @@ impl Found {
         Timestamp::default()
     }
 
-    /// The text of a quantity.
+    /// Reads the text of a quantity.
     fn quantity(&mut self, value: &Value, at: At<'_>) -> String {
         match value {
             Value::String(text) => return text.clone(),
@@ -226,7 +226,8 @@ fn number(number: &Number) -> String {
     format!("{kind} {number}")
 }
 
-/// The most similar known name: it differs in case, or in at most two letters (one letter for a short name).
+/// Returns the most similar known name, if it differs only in case or in at most two letters (one letter for a short
+/// name).
 pub(crate) fn nearest<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
     let lower = name.to_ascii_lowercase();
     names
@@ -237,7 +238,8 @@ pub(crate) fn nearest<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// The edit distance: insert, drop, replace, or swap neighbours. Names above 64 letters never match.
+/// Returns the edit distance: the number of letters to insert, delete, replace, or swap with a neighbour. Names
+/// longer than 64 letters never match.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len().abs_diff(b.len()) > 2 || a.len() > 64 {
@@ -309,7 +311,7 @@ mod tests {
             ),
             (
                 json!({"ports": [{"containerPort": 99999999999i64}]}),
-                "spec.containers[0].ports[0].containerPort: must be an integer, not integer 99999999999",
+                "spec.containers[0].ports[0].containerPort: integer 99999999999 is out of range",
             ),
             (
                 json!({"resources": {"limits": {"cpu": true}}}),

@@ -1,4 +1,4 @@
-//! The simple types of Kubernetes that are written as text, or as a number or text.
+//! The simple types of Kubernetes that are written as text, or as either a number or text.
 
 use super::field::{FieldMut, FieldRef, FieldValue, IntOrString, simple_values};
 use super::{read, write};
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// An instant, in JSON without fractions of a second.
+/// A point in time. In JSON, it has no fractions of a second.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Timestamp);
 
@@ -14,11 +14,11 @@ pub struct Time(pub Timestamp);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quantity(pub String);
 
-/// Bytes, in base64 in JSON.
+/// Bytes, which are base64 text in JSON.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ByteString(pub Vec<u8>);
 
-/// The bytes can be secret.
+/// Omits the bytes, which may be secret.
 impl fmt::Debug for ByteString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ByteString({} bytes)", self.0.len())

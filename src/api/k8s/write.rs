@@ -1,4 +1,4 @@
-//! The JSON of the Kubernetes types.
+//! Writes the Kubernetes types as JSON.
 
 use super::field::{AnyObject, FieldRef, FieldValue, items};
 use base64::Engine as _;
@@ -47,12 +47,12 @@ impl Serialize for Json<'_> {
     }
 }
 
-/// RFC 3339 in UTC, in whole seconds: the form that the API server writes.
+/// Formats a time as RFC 3339 in UTC, in whole seconds, as the API server does.
 fn time_text(time: jiff::Timestamp) -> String {
     jiff::fmt::strtime::format("%Y-%m-%dT%H:%M:%SZ", time).unwrap_or_default()
 }
 
-/// The form for messages of tests and for dumps. A Secret is shown without its fields.
+/// Formats an object for messages of tests and for dumps. A Secret is shown without its fields.
 pub fn debug(object: &(impl AnyObject + FieldValue), f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let name = object.shape().name;
     if name == "Secret" {

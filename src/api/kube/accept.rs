@@ -6,7 +6,7 @@ use super::status::Failure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Object,
-    /// `as=Table` (meta/v1), in which kubectl prints lists.
+    /// `as=Table` (meta/v1), which kubectl requests to print lists.
     Table,
     /// `as=PartialObjectMetadata` or `as=PartialObjectMetadataList`
     Metadata,
@@ -20,11 +20,11 @@ pub enum Discovery {
     Aggregated(&'static str),
 }
 
-/// The types that `format` accepts, for errors.
+/// The media type that the server offers, for errors.
 const JSON: &str = "application/json";
 
 /// # Errors
-/// No requested type is JSON.
+/// None of the requested types is JSON.
 pub fn format(accept: &str) -> Result<Format, Failure> {
     let requested =
         ranges(accept).find_map(|range| match range {
@@ -47,7 +47,7 @@ pub fn format(accept: &str) -> Result<Format, Failure> {
 }
 
 /// # Errors
-/// No requested type is JSON.
+/// None of the requested types is JSON.
 pub fn discovery(accept: &str) -> Result<Discovery, Failure> {
     let requested = ranges(accept).find_map(|range| match range {
         Range { parameters: [None, ..], json: true } => Some(Discovery::Legacy),

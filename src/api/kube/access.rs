@@ -1,18 +1,18 @@
-//! Which role may do what. A client's certificate names its role.
+//! The permissions of each role. A client's certificate names its role.
 
 use super::resources::{Kind, Resource};
 use super::status::Failure;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Everything.
+    /// May do everything.
     Edit,
-    /// Reads everything except Secrets. No command in a container, and no connection to one.
+    /// May read everything except Secrets, but may neither run a command in a container nor connect to one.
     View,
 }
 
 impl Role {
-    /// The organization (O) in the certificate's subject.
+    /// Returns the role's organization (O) in the certificate's subject.
     pub fn group(self) -> &'static str {
         match self {
             Role::Edit => "wherry:edit",
@@ -20,13 +20,14 @@ impl Role {
         }
     }
 
-    /// The role of a certificate with these organizations, the one with more rights first.
+    /// Returns the role of a certificate with these organizations. If several roles match, the one with the most
+    /// rights applies.
     pub fn of<'a>(organizations: impl Iterator<Item = &'a str> + Clone) -> Option<Role> {
         [Role::Edit, Role::View].into_iter().find(|role| organizations.clone().any(|o| o == role.group()))
     }
 
-    /// Whether the role may use the verb on the resource or subresource. Like a control plane's authorizer, it does not
-    /// consider whether the server implements the verb.
+    /// Reports whether the role may use the verb on the resource or subresource. Like a control plane's authorizer,
+    /// it does not consider whether the server implements the verb.
     pub fn may(self, verb: &str, kind: Option<Kind>, subresource: Option<&str>) -> bool {
         if self == Role::Edit {
             return true;
@@ -68,7 +69,7 @@ pub fn check(
     Err(Failure::forbidden(resource, name, why))
 }
 
-/// The DNS names under which clients reach the server of the node with this name.
+/// Returns the DNS names under which clients reach the server of the node with this name.
 pub fn dns_names(node: &str) -> [&str; 2] {
     [node, "localhost"]
 }

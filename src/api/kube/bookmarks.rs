@@ -1,21 +1,22 @@
-//! When a watch gets a bookmark: an event that has only the current version, so that a client whose watch has seen no
-//! change for a long time can continue from there.
+//! Schedules the bookmarks of watches. A bookmark is an event that has only the current version. From this version, a
+//! client can continue a watch that has seen no change for a long time.
 
 use crate::api::time::Boot;
 use std::time::Duration;
 
-/// As an API server.
+/// As in an API server.
 pub const PERIOD: Duration = Duration::from_secs(60);
 
-/// The time of the next bookmark of a watch. All watches have theirs at the same times, so that they need one turn of
-/// the loop in each period.
+/// The time of the next bookmark of a watch. All watches get their bookmarks at the same time, so one turn of the
+/// loop per period serves them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookmarks {
     next: Boot,
 }
 
 impl Bookmarks {
-    /// For a watch that begins now. Its first bookmark is due after half a period to one and a half.
+    /// Schedules the bookmarks of a watch that begins now. The first one is due after half a period to one and a half
+    /// periods.
     pub fn new(now: Boot) -> Bookmarks {
         Bookmarks { next: after(now + PERIOD / 2) }
     }
@@ -24,18 +25,18 @@ impl Bookmarks {
         self.next
     }
 
-    /// Whether a bookmark is due. True once for each time.
+    /// Reports whether a bookmark is due. Returns true only once for each due time.
     pub fn take_due(&mut self, now: Boot) -> bool {
         let is_due = self.next <= now;
         if is_due {
-            // After a suspend, the periods that passed meanwhile get no bookmarks.
+            // After a suspend, the missed bookmarks are skipped.
             self.next = after(now);
         }
         is_due
     }
 }
 
-/// The first common time after `at`.
+/// Returns the first time after `at` that is a multiple of the period.
 fn after(at: Boot) -> Boot {
     let period = PERIOD.as_nanos() as u64;
     Boot((at.0 / period + 1).saturating_mul(period))

@@ -1,6 +1,7 @@
-//! Finds the comments of a YAML text, which are lost when a client changes its object.
+//! Finds comments in a YAML text. They are lost when a client changes the object in the text.
 
-/// Whether the text has a comment. A `#` in a quoted text or in a block (`|`, `>`) is none.
+/// Reports whether the text has a comment. A `#` in a quoted string or in a block (`|`, `>`) does not begin a
+/// comment.
 pub fn has_comment(text: &str) -> bool {
     let mut state = ScanState::Plain;
     text.lines().any(|line| state.line(line))
@@ -9,7 +10,7 @@ pub fn has_comment(text: &str) -> bool {
 #[derive(Clone, Copy)]
 enum ScanState {
     Plain,
-    /// In a string with this quotation mark.
+    /// In a string that began with this quotation mark.
     Quoted(char),
     /// In a block below a line with this indentation. `content`: the indentation of the block, once it is known.
     Block {
@@ -38,13 +39,15 @@ impl ScanState {
 
     fn tokens(&mut self, line: &str) -> bool {
         let mut before = ' ';
-        // The last character that is not white space outside of quotes; a string begins after these.
+        // The last character outside of quotes that is not white space. It decides whether a quotation mark begins a
+        // string.
         let mut last = ':';
         let mut chars = line.chars();
         while let Some(c) = chars.next() {
             match *self {
                 ScanState::Quoted('"') if c == '\\' => drop(chars.next()),
-                // (A quotation mark in a string with single ones is written twice, which ends and begins it.)
+                // (In a single-quoted string, `''` stands for a quotation mark. Here it ends the string and begins it
+                // again.)
                 ScanState::Quoted(mark) if c == mark => (*self, last) = (ScanState::Plain, c),
                 ScanState::Quoted(_) => {}
                 _ if c == '#' && before.is_whitespace() => return true,
@@ -73,7 +76,7 @@ fn is_block_header(line: &str) -> bool {
     is_sign && (before.is_empty() || before.ends_with([':', '-', '?']) || after_tag)
 }
 
-/// The indentation of the key or the item that the block belongs to; None for the whole document.
+/// Returns the indentation of the key or the item that the block belongs to; None for the whole document.
 fn parent(line: &str) -> Option<usize> {
     let (mut rest, mut at, mut found) = (line, 0, None);
     loop {

@@ -4,18 +4,18 @@ use super::KUBERNETES_MINOR;
 use super::resources::{RESOURCES, Resource, groups};
 use serde_json::{Value, json};
 
-/// `/api` in the legacy form.
+/// Returns `/api` in the legacy form.
 pub fn core_versions() -> Value {
     json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })
 }
 
-/// `/apis` in the legacy form.
+/// Returns `/apis` in the legacy form.
 pub fn group_list() -> Value {
     let all: Vec<Value> = groups().iter().map(|(group, version)| group_entry(group, version)).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": all })
 }
 
-/// `/apis/GROUP`
+/// Returns `/apis/GROUP`.
 pub fn group(group: &str, version: &str) -> Value {
     let mut entry = group_entry(group, version);
     entry["kind"] = "APIGroup".into();
@@ -28,7 +28,7 @@ fn group_entry(group: &str, version: &str) -> Value {
     json!({ "name": group, "versions": [version], "preferredVersion": version })
 }
 
-/// `/api/v1` or `/apis/GROUP/VERSION`
+/// Returns `/api/v1` or `/apis/GROUP/VERSION`.
 pub fn resource_list(group: &str, version: &str) -> Value {
     let mut all = Vec::new();
     for resource in of(group, version) {
@@ -65,7 +65,7 @@ pub fn resource_list(group: &str, version: &str) -> Value {
     json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": all })
 }
 
-/// `/api` (`core`) or `/apis` in the aggregated form of this version of `apidiscovery.k8s.io`.
+/// Returns `/api` (`core`) or `/apis` in the aggregated form. `form`: the version of `apidiscovery.k8s.io`.
 pub fn aggregated(form: &str, core: bool) -> Value {
     let groups = if core { vec![("", "v1")] } else { groups() };
     let items: Vec<Value> = groups
@@ -118,7 +118,8 @@ fn of(group: &str, version: &str) -> impl Iterator<Item = &'static Resource> {
     RESOURCES.iter().filter(move |r| r.group == group && r.version == version)
 }
 
-/// `/version`. The version of Wherry is build metadata, because clients compare the rest with their own version.
+/// Returns `/version`. The version of Wherry is only build metadata, because clients compare the Kubernetes version
+/// with their own.
 pub fn version(wherry: &str, architecture: &str) -> Value {
     let platform = match architecture {
         "x86_64" => "amd64",
@@ -138,7 +139,7 @@ pub fn version(wherry: &str, architecture: &str) -> Value {
     })
 }
 
-/// `v1.34.0+wherry-0.1.0`
+/// Returns a version such as `v1.34.0+wherry-0.1.0`.
 pub fn kubernetes_version(wherry: &str) -> String {
     format!("v1.{KUBERNETES_MINOR}.0+wherry-{wherry}")
 }

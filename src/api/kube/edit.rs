@@ -1,5 +1,6 @@
-//! The change of a manifest that kubectl requests: from the file as it is to the file as it has to be, and whether the
-//! engine has accepted the result. A helper only reads and writes the files (`adapters/manifests/edit`).
+//! Changes of manifests that kubectl requests: computes the new content of a file from the present content, and
+//! decides whether the engine has accepted the result. A helper reads and writes the files
+//! (`adapters/manifests/edit`).
 //!
 //! A new object gets a file of its own, whose name begins with `kubectl_`. An object of a file that a person has
 //! written can be changed or removed if it is alone in its file.
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 
 /// The prefix of the files that kubectl has created.
 const PREFIX: &str = "kubectl_";
-/// The maximum length of the name of a file without `.yaml`, in bytes: Linux has 255, and a file that is being written
+/// The maximum length of a file name without `.yaml`, in bytes. Linux allows 255, and the name of a temporary file
 /// has five more.
 const MAX_STEM: usize = 245;
 
@@ -26,21 +27,22 @@ const MAX_STEM: usize = 245;
 pub struct ManifestEdit {
     /// The object, with its name.
     pub object: ObjectPath,
-    /// The document of the file that defines the object now, from 1. None: the object gets a new file.
+    /// The number of the document that defines the object now, counted from 1 in its file. None: the object gets a
+    /// new file.
     pub document: Option<u32>,
     /// None: the object is removed.
     pub change: Option<ObjectChange>,
     pub node_name: String,
-    /// The present time, as `Context::seen`.
+    /// The present time, in the format of `Context::seen`.
     pub seen: String,
 }
 
-/// What is at the path of the file.
+/// What exists at the path of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileFound {
     Nothing,
     Text(Vec<u8>),
-    /// A symbolic link to this path, and the text behind it. None: the link leads nowhere.
+    /// A symbolic link to this path, and the text behind it. None: the link is dangling.
     Link {
         target: String,
         text: Option<Vec<u8>>,
@@ -55,16 +57,16 @@ pub enum EditOutcome {
     Removed,
 }
 
-/// A change that is carried out, or with `dry_run` only checked.
+/// A change that was carried out, or only checked with `dry_run`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edited {
     pub outcome: EditOutcome,
     pub file: PathBuf,
     /// The digest of the new content (D3).
     pub digest: String,
-    /// The new object, as `PlannedEdit` has it.
+    /// The new object, as in `PlannedEdit`.
     pub object: Value,
-    /// The content of the file before the change, to take it back. None: there was no file.
+    /// The content of the file before the change, to revert it. None: there was no file.
     pub before: Option<Vec<u8>>,
     /// The digest of the whole file after the change. None: there is no file.
     after: Option<String>,
@@ -73,14 +75,14 @@ pub struct Edited {
 }
 
 impl Edited {
-    /// Whether the file is still as the change has left it, so that the change can be taken back. `present`: the
+    /// Reports whether the file is still as the change left it, so that the change can be reverted. `present`: the
     /// content of the file. None: there is no file.
     pub fn is_unchanged_since(&self, present: Option<&[u8]>) -> bool {
         present.map(uid::digest_of_bytes) == self.after
     }
 }
 
-/// What a change comes to.
+/// The result that a change will have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedEdit {
     pub outcome: EditOutcome,
@@ -95,7 +97,7 @@ pub struct PlannedEdit {
 }
 
 impl PlannedEdit {
-    /// The change is carried out. `before`: the content that the file had.
+    /// Returns the result after the change was carried out. `before`: the content that the file had.
     pub fn carried_out(self, file: PathBuf, before: Option<Vec<u8>>) -> Edited {
         let PlannedEdit { outcome, text, digest, object, warnings } = self;
         let unchanged = before.as_deref().filter(|_| outcome == EditOutcome::Unchanged);
@@ -104,18 +106,18 @@ impl PlannedEdit {
     }
 }
 
-/// Whether the engine has accepted a change that is written.
+/// Whether the engine has accepted a change that was written to its file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EditVerdict {
     Accepted,
     Waiting,
-    /// The change has to be taken back.
+    /// The change has to be reverted.
     Refused(Vec<Problem>),
-    /// It is written, but was not accepted in time.
+    /// The change is written, but the engine did not accept it in time.
     Late,
 }
 
-/// What a change that is written has led to so far.
+/// The effects so far of a change that was written to its file.
 #[derive(Clone, Debug)]
 pub struct Effected<'a> {
     pub outcome: EditOutcome,
@@ -124,7 +126,7 @@ pub struct Effected<'a> {
     pub digest: &'a str,
     /// The path and the digest of the document that defines the object now.
     pub in_force: Option<(&'a str, &'a str)>,
-    /// Of the file.
+    /// The problems of the file.
     pub problems: Vec<Problem>,
     /// The client does not wait any longer.
     pub expired: bool,
@@ -135,7 +137,7 @@ impl Effected<'_> {
         let Effected { outcome, file, digest, in_force, problems, expired } = self;
         let is_accepted = match (outcome, in_force) {
             (EditOutcome::Unchanged, _) | (EditOutcome::Removed, None) => true,
-            // Another file defines an object of this name too.
+            // Another file also defines an object with this name.
             (EditOutcome::Removed, Some((path, _))) => path != file,
             (_, Some(defined)) => defined == (file, digest),
             (_, None) => false,
@@ -155,8 +157,8 @@ impl Effected<'_> {
 }
 
 impl ManifestEdit {
-    /// The name of the file of a new object: `kubectl_NAMESPACE_KIND_NAME.yaml`. Names and namespaces contain no `_`.
-    /// In a name that is too long for a file, a digest takes the place of the end.
+    /// Returns the name of the file of a new object: `kubectl_NAMESPACE_KIND_NAME.yaml`. Names and namespaces contain
+    /// no `_`. If the name is too long for a file, a digest replaces its end.
     pub fn file_name(&self) -> String {
         let kind = self.object.resource.singular;
         let name = self.name();
@@ -172,10 +174,10 @@ impl ManifestEdit {
         format!("{}{}_{digest}.yaml", begin(&short), begin(name))
     }
 
-    /// The name becomes a part of a file name before the object is validated.
+    /// Checks the name and the namespace, which become part of a file name before the object is validated.
     ///
     /// # Errors
-    /// The name or the namespace cannot be in the name of a file.
+    /// The name or the namespace cannot be part of a file name.
     pub fn check_names(&self) -> Result<(), Failure> {
         let parts = [self.object.name.as_deref(), self.object.namespace.as_deref()];
         match parts.into_iter().flatten().any(|part| part.contains(['/', '\0'])) {
@@ -184,21 +186,21 @@ impl ManifestEdit {
         }
     }
 
-    /// The permissions of the file. Only root may read a Secret.
+    /// Returns the permissions of the file. Only root may read a Secret.
     pub fn mode(&self) -> u32 {
         if self.object.resource.kind_name == "Secret" { 0o600 } else { 0o644 }
     }
 
-    /// What to do with the file of this path.
+    /// Plans the change of the file at this path.
     ///
     /// # Errors
-    /// The change is not valid, the object is not alone in its file, or the file does not define it any more.
+    /// The change is not valid, the file defines other objects too, or it no longer defines this object.
     pub fn plan(&self, path: &str, found: FileFound) -> Result<PlannedEdit, Failure> {
         let text = match (found, &self.change) {
-            // A link stays a link: a change belongs into the file behind it. A removal removes the link alone.
+            // A link is never replaced: a change belongs in its target file. A deletion removes only the link.
             (FileFound::Link { target, .. }, Some(_)) => {
                 return Err(self.conflict(format!(
-                    "{path} is a symbolic link to {target}; change that file, or put a file in the place of the link"
+                    "{path} is a symbolic link to {target}; change that file, or replace the link with a file"
                 )));
             }
             (FileFound::Text(text) | FileFound::Link { text: Some(text), .. }, _) => text,
@@ -223,14 +225,14 @@ impl ManifestEdit {
 
     fn plan_without_file(&self, path: &str, change: Option<&ObjectChange>) -> Result<PlannedEdit, Failure> {
         match (change, self.document) {
-            // Another deletion was faster. Its client too waits until the engine has seen the removal.
+            // Another deletion was faster. This client also waits until the engine has seen the removal.
             (None, _) => Ok(removal()),
             (Some(_), Some(_)) => Err(self.conflict(format!("{path} was removed in the meantime; try again"))),
             (Some(change), None) => self.plan_write(path, None, write::changed(&self.object, None, change)?),
         }
     }
 
-    /// `current`: the present document, and whether its file has comments.
+    /// Plans to write the object. `current`: the present document, and whether its file has comments.
     fn plan_write(
         &self,
         path: &str,
@@ -257,7 +259,7 @@ impl ManifestEdit {
         Ok(PlannedEdit { outcome, text, digest: document.digest, object: shown, warnings })
     }
 
-    /// The document of the object, which must be the only one of the file.
+    /// Returns the document of the object, which must be the only one in the file.
     fn alone(&self, text: &[u8], path: &str, number: u32) -> Result<Document, Failure> {
         let mut documents = document::parse(text, path).map_err(|problem| self.conflict(problem))?;
         if documents.len() != 1 {
@@ -269,7 +271,7 @@ impl ManifestEdit {
             return Err(self.conflict(why));
         }
         let Some(document) = documents.pop().filter(|d| self.is_of(d)) else {
-            return Err(self.conflict(format!("{path} does not define this object any more; try again")));
+            return Err(self.conflict(format!("{path} no longer defines this object; try again")));
         };
         Ok(document)
     }
@@ -297,7 +299,8 @@ fn removal() -> PlannedEdit {
     PlannedEdit { outcome: EditOutcome::Removed, text: None, digest, object: Value::Null, warnings }
 }
 
-/// The text of a manifest: YAML, or JSON if this YAML would be read in another way. And the document that it contains.
+/// Returns the text of a manifest and the document in it. The text is YAML, or JSON if the YAML would not be read as
+/// the same object.
 fn text_of(object: &Value, path: &str) -> Result<(Vec<u8>, Document), Problem> {
     let read = |text: &[u8]| document::parse(text, path).map(|mut all| all.pop().filter(|_| all.is_empty()));
     if let Ok(yaml) = serde_saphyr::to_string(object)
@@ -314,8 +317,8 @@ fn text_of(object: &Value, path: &str) -> Result<(Vec<u8>, Document), Problem> {
     }
 }
 
-/// The line at which the YAML document with this number begins. (The items of a List have the line of the List at
-/// least.)
+/// Returns the line at which the YAML document with this number begins. (For an item of a List, it is only an
+/// estimate.)
 fn line_of(text: &[u8], number: u32) -> usize {
     let begins = text.split(|b| *b == b'\n').enumerate().filter(|(_, line)| line.starts_with(b"---"));
     let mut begins: Vec<usize> = begins.map(|(at, _)| at + 2).collect();

@@ -1,5 +1,5 @@
-//! `pods/ephemeralcontainers`: the list of ephemeral containers that a request wants. As in an API server, the request
-//! shows the whole pod, and everything except this list is ignored.
+//! `pods/ephemeralcontainers`: reads the list of ephemeral containers from a request. As in an API server, the
+//! request contains the whole pod, and everything except this list is ignored.
 
 use super::path::ObjectPath;
 use super::pod_row::text;
@@ -12,12 +12,12 @@ use serde_json::Value;
 pub const PATCHES: &str =
     "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
 
-/// `live`: the pod as the API shows it.
+/// Returns the ephemeral containers that the request asks for. `live`: the pod as the API shows it.
 ///
 /// # Errors
 /// The patch cannot be applied, or the request is for another object.
 pub fn wanted(path: &ObjectPath, live: &Value, change: &ObjectChange) -> Result<RequestedContainers, Failure> {
-    // kubectl before 1.22 sends only the list, and has got no list of the existing containers before.
+    // kubectl before 1.22 sends only new containers in this list, because it has not received the existing ones.
     if let ObjectChange::Replace(object) = change
         && text(object, "/kind") == "EphemeralContainers"
     {

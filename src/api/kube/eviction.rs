@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Eviction {
     pub grace_seconds: Option<u64>,
-    /// The preconditions; empty without them.
+    /// The preconditions `uid` and `resourceVersion`; each is empty if it is not set.
     pub uid: String,
     pub resource_version: String,
     pub dry_run: bool,
@@ -21,7 +21,7 @@ const VERSIONS: [&str; 2] = ["policy/v1", "policy/v1beta1"];
 /// Reads the body of a request for this pod.
 ///
 /// # Errors
-/// It is not an Eviction, or names another pod.
+/// The object is not an Eviction, or names another pod.
 pub fn read(object: &Value, namespace: &str, name: &str) -> Result<Eviction, Failure> {
     let version = text(object, "/apiVersion");
     // An eviction of kubectl 1.20 has no kind.
@@ -54,19 +54,20 @@ pub fn read(object: &Value, namespace: &str, name: &str) -> Result<Eviction, Fai
     Ok(Eviction { grace_seconds, uid: precondition("uid"), resource_version: precondition("resourceVersion"), dry_run })
 }
 
-/// The answer to an eviction.
+/// Returns the answer to a successful eviction.
 pub fn success() -> Value {
     json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 })
 }
 
-/// The UID of the successor of a pod that has ended and waits to start again. It is the same after a restart.
+/// Returns the UID of the successor of a pod that has ended and waits to start again. The UID is the same after a
+/// restart of Wherry.
 pub fn successor_uid(uid: &str) -> String {
     let digest = digest_of_bytes(format!("successor/{uid}").as_bytes());
     let part = |range: std::ops::Range<usize>| digest.get(range).unwrap_or_default().to_owned();
     [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-")
 }
 
-/// Shows the pod as one that no scheduler has placed on a node. `why`: what has to happen first.
+/// Shows the pod as one that no scheduler has placed on a node yet. `why`: what has to happen before it can start.
 pub fn unschedule(pod: &mut Value, why: &str) {
     leave(pod);
     let qos = pod.pointer("/status/qosClass").cloned();

@@ -3,7 +3,7 @@
 use super::value_size::Budget;
 use serde_json::{Map, Value};
 
-/// The largest number of operations of a JSON patch (that of an API server).
+/// The maximum number of operations in a JSON patch, as in an API server.
 const MAX_OPERATIONS: usize = 10_000;
 
 /// Applies a merge patch: maps are merged, `null` removes, everything else replaces.
@@ -25,7 +25,7 @@ pub fn merge(object: &mut Value, patch: Value) {
     }
 }
 
-/// The maximum of bytes that operations in the middle of lists move.
+/// The maximum number of bytes that operations may move in the middle of lists.
 const MAX_MOVED: usize = 1 << 30;
 
 /// Applies the operations of a JSON patch, all or none.
@@ -33,9 +33,9 @@ const MAX_MOVED: usize = 1 << 30;
 /// # Errors
 /// The patch is malformed, a path does not exist, a test fails, or the result is too deep or too large.
 pub fn apply(object: &Value, patch: &Value) -> Result<Value, String> {
-    let operations = patch.as_array().ok_or("a JSON patch is a list of operations")?;
+    let operations = patch.as_array().ok_or("a JSON patch must be a list of operations")?;
     if operations.len() > MAX_OPERATIONS {
-        return Err(format!("a JSON patch has at most {MAX_OPERATIONS} operations"));
+        return Err(format!("a JSON patch can have at most {MAX_OPERATIONS} operations"));
     }
     let (mut object, mut limits) = (object.clone(), PatchLimits::of(object)?);
     for operation in operations {
@@ -48,7 +48,7 @@ fn carry_out(object: &mut Value, operation: &Value, limits: &mut PatchLimits) ->
     let text = |field: &str| operation.get(field).and_then(Value::as_str);
     let path = text("path").ok_or("an operation has no path")?;
     let value = || operation.get("value").ok_or_else(|| format!("the operation on {path} has no value"));
-    let from = || text("from").ok_or_else(|| format!("the operation on {path} has no from"));
+    let from = || text("from").ok_or_else(|| format!("the operation on {path} has no \"from\""));
     match text("op").unwrap_or_default() {
         "add" => {
             let value = value()?;
@@ -83,7 +83,8 @@ fn carry_out(object: &mut Value, operation: &Value, limits: &mut PatchLimits) ->
     }
 }
 
-/// What the operations of a patch may still add. What they remove gives nothing back, so that the work has a limit too.
+/// The amount that the operations of a patch may still add or move. A removal gives nothing back, so the work is
+/// limited too.
 struct PatchLimits {
     memory: Budget,
     moved: usize,
@@ -96,13 +97,13 @@ impl PatchLimits {
         Ok(PatchLimits { memory, moved: MAX_MOVED })
     }
 
-    /// The value goes to this path.
+    /// Takes the memory of a value that is put at this path.
     fn put(&mut self, path: &str, value: &Value) -> Result<(), String> {
         let depth = path.matches('/').count();
         self.memory.take_value(value, depth).map_err(|excess| format!("{path}: {excess}"))
     }
 
-    /// So many items of a list are moved.
+    /// Takes the cost of moving this many items of a list.
     fn shift(&mut self, items: usize) -> Result<(), String> {
         let left = self.moved.checked_sub(items.saturating_mul(size_of::<Value>()));
         self.moved = left.ok_or("the patch moves too many items of lists")?;
@@ -114,7 +115,7 @@ fn missing(path: &str) -> String {
     format!("the path {path} does not exist in the manifest")
 }
 
-/// The parent of the last part of a path, and this part.
+/// Returns the parent of the last part of a path, and this part.
 fn parent<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), String> {
     let (above, last) = path.rsplit_once('/').ok_or_else(|| missing(path))?;
     let parent = object.pointer_mut(above).ok_or_else(|| missing(path))?;
@@ -235,7 +236,7 @@ mod tests {
         let begin = json!({ "op": "add", "path": "/a", "value": [{ "x": "y".repeat(1000) }] });
         let copies = (0..40).map(|_| json!({ "op": "copy", "from": "/a", "path": "/a/-" }));
         let in_list: Vec<Value> = std::iter::once(begin.clone()).chain(copies).collect();
-        // The copies replace each other, and are work nevertheless.
+        // The copies replace each other, but each one is work.
         let large = json!({ "op": "add", "path": "/a", "value": "x".repeat(1 << 20) });
         let again = (0..1000).map(|_| json!({ "op": "copy", "from": "/a", "path": "/b" }));
         let replaced: Vec<Value> = std::iter::once(large).chain(again).collect();

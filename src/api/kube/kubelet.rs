@@ -21,7 +21,7 @@ pub enum KubeletPath {
 }
 
 impl KubeletPath {
-    /// The path with these parts, if there is one.
+    /// Returns the path with these parts, if it exists.
     pub fn find(parts: &[&str]) -> Option<KubeletPath> {
         Some(match parts {
             ["metrics"] => KubeletPath::Metrics,
@@ -36,8 +36,8 @@ impl KubeletPath {
         })
     }
 
-    /// The subresource of nodes whose verb `get` a kubelet requires (its fine-grained authorization, the default since
-    /// 1.33).
+    /// Returns the subresource of nodes for which a kubelet requires the verb `get` (fine-grained authorization, the
+    /// default since 1.33).
     pub fn subresource(self) -> &'static str {
         match self {
             KubeletPath::Metrics

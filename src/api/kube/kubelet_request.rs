@@ -1,13 +1,13 @@
-//! Requests to the node's server: the paths of a kubelet, and what a client has to be permitted for each of them.
+//! Requests to the node's server: the paths of a kubelet, and the permission that a client needs for each of them.
 
 use super::kubelet::KubeletPath;
 use super::query::decode;
 use crate::api::cluster::reviews::Attributes;
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A page that other servers of Wherry have too.
+    /// A page that other servers of Wherry also have.
     Page(KubeletPath),
     /// `/runningpods/`: the pods with a running container.
     RunningPods,
@@ -27,7 +27,7 @@ pub enum SessionKind {
     PortForward,
 }
 
-/// A pod, and for all but a port-forward a container of it.
+/// A pod and, except for a port-forward, one of its containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodPath {
     pub namespace: String,
@@ -37,7 +37,7 @@ pub struct PodPath {
 }
 
 impl Target {
-    /// `path`: as sent, with percent-encoding.
+    /// Finds the target of a path. `path`: as sent, with percent-encoding.
     pub fn find(path: &str) -> Target {
         let parts: Vec<String> = path.trim_matches('/').split('/').map(|part| decode(part, false)).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -71,13 +71,14 @@ impl Target {
         target.unwrap_or(Target::Unknown)
     }
 
-    /// Whether `enableDebuggingHandlers: false` turns it off, as in a kubelet.
+    /// Reports whether `enableDebuggingHandlers: false` disables the target, as in a kubelet.
     pub fn is_for_debugging(&self) -> bool {
         !matches!(self, Target::Page(_) | Target::Unknown)
     }
 }
 
-/// What a client has to be permitted: a verb, and one of the subresources of the node. Those of a kubelet since 1.33.
+/// Returns the permission that a client needs: a verb, and one of several subresources of the node. They are those of
+/// a kubelet since 1.33.
 pub fn attributes(method: &str, path: &str) -> Attributes {
     let is_below =
         |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));

@@ -1,8 +1,9 @@
-//! L4: which run of a container a request for its log means, and why there is none. kubectl and `wherry logs` agree.
+//! L4: selects the run of a container whose log a request asks for, or explains why there is none. kubectl and
+//! `wherry logs` follow the same rules.
 
 use crate::api::k8s::{ContainerState, ContainerStatus, PodStatus};
 
-/// Why a container has no such log.
+/// Why a container does not have the requested log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoLog {
     /// No earlier run has ended.
@@ -11,12 +12,12 @@ pub enum NoLog {
     Waiting { reason: String, message: String },
     /// The pod ended before the container started: it was rejected, for example.
     PodEnded { reason: String, message: String },
-    /// The container has ended without a run.
+    /// The container has ended without ever running.
     NeverRan,
 }
 
 impl NoLog {
-    /// The message of a kubelet.
+    /// Returns the message in a kubelet's words.
     pub fn describe(&self, container: &str, pod: &str) -> String {
         let of = format!("container {container:?} in pod {pod:?}");
         match self {
@@ -27,13 +28,13 @@ impl NoLog {
         }
     }
 
-    /// For `wherry logs`, after the names.
+    /// Returns the message of `wherry logs`, which follows the names of the pod and the container.
     pub fn explain(&self) -> String {
         match self {
             NoLog::NoPrevious => "there is no previous terminated container".to_owned(),
             NoLog::Waiting { reason, message } => format!("it is waiting to start: {}", both(reason, message)),
             NoLog::PodEnded { reason, message } => format!("it has never run: {}", both(reason, message)),
-            NoLog::NeverRan => "it has ended without a run".to_owned(),
+            NoLog::NeverRan => "it ended without ever running".to_owned(),
         }
     }
 }
@@ -50,8 +51,8 @@ fn waits_for(reason: &str) -> &str {
     }
 }
 
-/// The number of the run: of the last that has ended (`previous`), otherwise of the one that runs or has run last.
-/// `number`: of the container with this id, if the runtime has it.
+/// Returns the number of the run: with `previous`, of the last run that has ended; otherwise, of the current or
+/// latest run. `number` returns the run of the container with this id, if the runtime has the container.
 ///
 /// # Errors
 /// There is no such run.
@@ -84,7 +85,7 @@ pub fn run(
     }
 }
 
-/// The id of the container that this state shows as ended, without the name of the runtime.
+/// Returns the id of the container that this state shows as terminated, without the name of the runtime.
 fn ended(state: Option<&ContainerState>) -> Option<String> {
     let end = state?.terminated.as_ref()?;
     Some(plain(end.container_id.as_deref().unwrap_or_default()).to_owned())
@@ -94,8 +95,8 @@ fn plain(id: &str) -> &str {
     id.split_once("://").map_or(id, |(_, id)| id)
 }
 
-/// The number of the last run that has ended, if the runtime no longer has it. While the next run waits for
-/// its start, the restart count is that of the last one.
+/// Returns the number of the last run that has ended, for a run that the runtime no longer has. While the next run
+/// waits to start, the restart count is still that of the last run.
 fn before(status: &ContainerStatus, state: &ContainerState, last: &str) -> u32 {
     let count = u32::try_from(status.restart_count).unwrap_or_default();
     let newest = plain(status.container_id.as_deref().unwrap_or_default());
@@ -146,10 +147,10 @@ mod tests {
         assert_eq!(both_runs(runs.clone(), json!({}), "containerd://c0", 0), (Ok(0), none()));
         assert_eq!(both_runs(runs.clone(), end("c3"), "containerd://c4", 4), (Ok(4), Ok(3)));
         assert_eq!(both_runs(end("c4"), end("c3"), "containerd://c4", 4), (Ok(4), Ok(3)));
-        // In CrashLoopBackOff the run that crashed is both.
+        // In CrashLoopBackOff, the run that crashed is both the latest and the previous one.
         assert_eq!(both_runs(waits("CrashLoopBackOff"), end("c0"), "containerd://c0", 0), (Ok(0), Ok(0)));
         assert_eq!(both_runs(waits("CrashLoopBackOff"), end("c4"), "containerd://c4", 4), (Ok(4), Ok(4)));
-        // The next one is created and has not started.
+        // The next container is created and has not started.
         assert_eq!(both_runs(waits("ContainerCreating"), end("c4"), "containerd://c5", 5), (Ok(4), Ok(4)));
     }
 

@@ -1,18 +1,18 @@
 //! Lists that a strategic merge patch merges by the key of their items.
 //!
-//! Some lists can have several items of one key: a port with TCP and with UDP. Another field tells these apart. A patch
-//! of kubectl says only the key of the items that it changes, and in `$setElementOrder` the keys of all items that the
-//! list has afterwards; so a key that is there twice is a list that gets a second item. (An API server does not look at
-//! this, and loses one of the two.)
+//! Some lists can have several items with the same key, such as a port with TCP and with UDP. A second field tells
+//! them apart. A patch of kubectl contains only the key of each item that it changes, and in `$setElementOrder` the
+//! keys of all items that the list has afterwards. A key that occurs twice there therefore means that the list gets a
+//! second item. (An API server ignores this, and loses one of the two.)
 
 use crate::api::ordered::OrderSlice;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The maximum number of items of one key.
+/// The maximum number of items with the same key.
 const MAX_OF_ONE_KEY: usize = 64;
 
-/// A field that tells items of one key apart, and its default.
+/// The field that tells items with the same key apart, and its default.
 type Second = Option<(&'static str, &'static str)>;
 
 /// A list, and how it is merged.
@@ -24,7 +24,7 @@ pub(super) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// None: the list is replaced as a whole.
+    /// Returns how the list is merged. None: it is replaced as a whole.
     pub(super) fn of(list: &'a str) -> Option<Keys<'a>> {
         let (key, second) = match list {
             "containers"
@@ -47,7 +47,7 @@ impl<'a> Keys<'a> {
         Some(Keys { list, key, second })
     }
 
-    /// The key of an item, as text that can be compared.
+    /// Returns the key of an item, as text that can be compared.
     fn id(self, item: &Value) -> Option<String> {
         item.get(self.key).map(Value::to_string)
     }
@@ -61,7 +61,7 @@ impl<'a> Keys<'a> {
 /// Merges the items of a patch into the list. `merge` merges one item.
 ///
 /// # Errors
-/// An item of the patch has no key, or too many items have the same one.
+/// An item of the patch has no key, or too many items have the same key.
 pub(super) fn merge(
     keys: Keys<'_>,
     mut items: Vec<Value>,
@@ -83,8 +83,8 @@ pub(super) fn merge(
         if directive(&item, "delete") { deletions.push(id) } else { changes.push((id, item)) }
     }
     let mut list = Merged::new(keys, items, order)?;
-    // An item that the patch both deletes and contains starts empty. If some items of the key stay, the changes say
-    // which.
+    // An item that the patch both deletes and contains starts empty. If some items with the key stay, the changes
+    // tell which.
     deletions.retain(|id| list.wanted(id) > 0 && keys.second.is_some() || !list.delete_all(id));
     for (id, item) in changes {
         let at = list.target(&id, &item);
@@ -103,9 +103,9 @@ struct Merged<'a> {
     keys: Keys<'a>,
     /// None: removed.
     items: Vec<Option<Value>>,
-    /// The places of the items of each key.
+    /// The positions of the items with each key.
     places: BTreeMap<String, Vec<usize>>,
-    /// The number of items of each key after the patch, if it says this.
+    /// The number of items with each key after the patch, if the patch says it.
     wanted: BTreeMap<String, usize>,
     changed: Vec<bool>,
 }
@@ -155,7 +155,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// The item that an item of the patch changes. None: the patch adds an item.
+    /// Returns the position of the item that an item of the patch changes. None: the patch adds an item.
     fn target(&self, id: &str, item: &Map<String, Value>) -> Option<usize> {
         let places = self.places.get(id)?;
         let Some((field, default)) = self.keys.second else { return places.first().copied() };
@@ -171,7 +171,7 @@ impl<'a> Merged<'a> {
         places.iter().rfind(|at| !self.changed[**at]).or(places.last()).copied()
     }
 
-    /// Returns true.
+    /// Deletes all items with the key. Always returns true.
     fn delete_all(&mut self, id: &str) -> bool {
         for at in self.places.remove(id).unwrap_or_default() {
             self.items[at] = None;
@@ -179,8 +179,8 @@ impl<'a> Merged<'a> {
         true
     }
 
-    /// Deletes the items that the patch does not change, if others stay. A patch that keeps some of several such items
-    /// does not say which.
+    /// Deletes the items with the key that the patch does not change, if there are more than the patch wants. It is
+    /// an error if only some of them have to go, because the patch does not say which.
     fn delete_surplus(&mut self, id: &str) -> Result<(), String> {
         let (wanted, Keys { list, key, .. }) = (self.wanted(id), self.keys);
         let Some(places) = self.places.get_mut(id) else { return Ok(()) };
@@ -201,7 +201,7 @@ impl<'a> Merged<'a> {
     }
 }
 
-/// Puts the items that `order` lists into its order. The others keep their places.
+/// Sorts the items that `order` lists into its order. All other items keep their positions.
 pub(super) fn reorder(items: &mut [Value], order: &[Value], keys: Option<Keys<'_>>) {
     let id = |item: &Value| keys.map_or_else(|| Some(item.to_string()), |keys| keys.id(item));
     let mut places = BTreeMap::new();
@@ -226,7 +226,7 @@ mod tests {
     use super::super::strategic;
     use serde_json::{Value, json};
 
-    /// The ports after a patch of kubectl.
+    /// Returns the ports after a patch of kubectl.
     fn ports(before: Value, patch: Value, order: &[u16]) -> Value {
         let order: Vec<Value> = order.iter().map(|port| json!({ "containerPort": port })).collect();
         let patch = json!({ "$setElementOrder/ports": order, "ports": patch });
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(ports(json!([tcp, udp]), json!([delete]), &[]), json!([]));
         let named = json!({ "containerPort": 1000, "protocol": "UDP", "name": "dns" });
         assert_eq!(ports(json!([tcp, udp]), json!([named]), &[1000, 1000]), json!([tcp, named]));
-        // Without the order, an item changes the one that is there.
+        // Without the order, an item changes the existing one.
         let patched = strategic::merge(json!({ "ports": [tcp] }), json!({ "ports": [udp] })).unwrap();
         assert_eq!(patched["ports"], json!([udp]));
     }
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn long_lists_are_merged_fast() {
-        // Each item compared with each other one would be 400 million comparisons, three times.
+        // Comparing each item with every other would take three times 400 million comparisons.
         let names = |range: std::ops::Range<u32>| range.map(|n| json!({ "name": format!("n{n}") })).collect::<Vec<_>>();
         let order: Vec<Value> = names(0..20_000).into_iter().rev().collect();
         let texts = |all: &[Value]| all.iter().map(|item| item["name"].clone()).collect::<Vec<_>>();

@@ -1,19 +1,19 @@
-//! The Kubernetes API that kubectl uses: paths, options, formats and errors. Pure.
+//! The Kubernetes API that kubectl uses: paths, options, formats and errors. This code does no I/O.
 //!
 //! - `resources`: the resources that Wherry serves; `discovery`: the documents that describe them; `openapi`: the types
 //!   and fields, for `kubectl explain`;
 //! - `path`: the target of a request; `kubelet`: the paths of a kubelet, `kubelet_request`: requests to the node's
 //!   server; `query`: its options; `accept`: the requested format; `protobuf`: bodies that are not JSON, `pod_message`:
 //!   pods, `wire`: their fields;
-//! - `access`: which role may do what; `reviews`: the answers for a client that asks;
-//! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since one of
-//!   them; `pod_notes`: the pods that may have changed; `bookmarks`: when a watch gets one;
+//! - `access`: the permissions of each role; `reviews`: the answers to a client that asks for its permissions;
+//! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since a
+//!   version; `pod_notes`: the pods that may have changed; `bookmarks`: the times of the bookmarks of watches;
 //! - `table`: objects as rows of a table; `pod_row`: the row of a pod;
-//! - `log_choice`: which run of a container a request for its log means;
+//! - `log_choice`: selects the run of a container whose log a request asks for;
 //! - `eviction`: evictions, and pods that are not on the node; `node_change`: cordons;
-//! - `write`: from a manifest and a request to the new manifest; `comments`: those that are lost; `strategic` (lists:
-//!   `merged_list`), `json_patch`: the formats of patches; `string_data`: the plain values of a Secret; `value_size`:
-//!   the limits of what a body or a patch becomes;
+//! - `write`: computes the new manifest from a manifest and a request; `comments`: finds comments, which are lost;
+//!   `strategic` (lists: `merged_list`), `json_patch`: the formats of patches; `string_data`: the plain values of a
+//!   Secret; `value_size`: the limits of the value that a body or a patch produces;
 //! - `status`: errors.
 
 pub mod accept;

@@ -1,4 +1,4 @@
-//! Changes of the node: a client can only cordon it and end the cordon.
+//! Changes of the node: a client can only cordon and uncordon it.
 
 use super::path::ObjectPath;
 use super::status::Failure;
@@ -16,7 +16,7 @@ pub fn show(node: &mut Value, cordoned: bool) {
     };
 }
 
-/// Whether the node is cordoned after the change. `current` is the node.
+/// Reports whether the node is cordoned after the change. `current`: the node before the change.
 ///
 /// # Errors
 /// The patch cannot be applied, or it changes anything else.
@@ -43,14 +43,14 @@ pub fn cordons(path: &ObjectPath, current: &Value, change: &ObjectChange) -> Res
     Err(Failure::invalid(path.resource, name, &why, vec![(field.to_owned(), why.clone())]))
 }
 
-/// The node without the fields that belong to the cordon or to the server.
+/// Returns the node without the fields that belong to the cordon or to the server.
 fn rest(node: &Value) -> Value {
     let mut node = node.clone();
     if let Some(metadata) = node.get_mut("metadata").and_then(Value::as_object_mut) {
         for field in ["resourceVersion", "managedFields", "generation"] {
             metadata.remove(field);
         }
-        // A client may add what is empty.
+        // A client may add empty fields.
         metadata.retain(|_, value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty()));
     }
     if let Some(spec) = node.get_mut("spec").and_then(Value::as_object_mut) {

@@ -1,18 +1,18 @@
-//! OpenAPI v3 documents. kubectl reads them for `explain`, and before it sends an object: it looks whether PATCH of the
-//! kind has the query parameter `fieldValidation`, that is, whether the server validates fields itself.
+//! OpenAPI v3 documents. kubectl reads them for `explain` and before it sends an object: it checks whether PATCH of
+//! the kind has the query parameter `fieldValidation`, which means that the server validates fields itself.
 //!
-//! `schema.txt` has the fields of every type, with their types and with Wherry's support of them (docs/pods.md).
+//! `schema.txt` lists the fields of every type, with their types and how Wherry supports them (docs/pods.md).
 //! `tests/architecture/schema.rs` writes the file.
 
 use super::resources::{RESOURCES, Resource};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A type begins with a line with its name; each of its fields is a line with a space, the name, a tab and the type,
-/// and possibly a tab and a note.
+/// Each type begins with a line that has its name. A line for each of its fields follows: a space, the name, a tab,
+/// the type, and optionally a tab and a note.
 const SCHEMA: &str = include_str!("schema.txt");
 
-/// `/openapi/v3`
+/// Returns `/openapi/v3`.
 pub fn index() -> Value {
     let mut paths = Map::new();
     for resource in RESOURCES.iter().filter(|r| is_stored(r)) {
@@ -23,7 +23,7 @@ pub fn index() -> Value {
     json!({ "paths": paths })
 }
 
-/// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/VERSION`
+/// Returns `/openapi/v3/api/v1` or `/openapi/v3/apis/GROUP/VERSION`.
 pub fn document(group: &str, version: &str) -> Value {
     let (mut paths, mut schemas) = (Map::new(), Map::new());
     let types = types();
@@ -115,7 +115,7 @@ fn add(name: &'static str, types: &BTreeMap<&'static str, Vec<SchemaField>>, sch
     }
 }
 
-/// The schema of a field's type. `refer` gets the named type that it contains.
+/// Returns the schema of a field's type. Calls `refer` with the named type that it contains.
 fn schema_of(kind: &'static str, mut refer: impl FnMut(&'static str)) -> Value {
     if let Some(item) = kind.strip_prefix("[]") {
         return json!({ "type": "array", "items": schema_of(item, refer) });
@@ -129,13 +129,13 @@ fn schema_of(kind: &'static str, mut refer: impl FnMut(&'static str)) -> Value {
         "ByteString" => json!({ "type": "string", "format": "byte" }),
         name => {
             refer(name);
-            // Only so can a reference have a description.
+            // Only inside `allOf` can a reference have a description.
             json!({ "allOf": [{ "$ref": format!("#/components/schemas/{name}") }] })
         }
     }
 }
 
-/// A type without fields.
+/// Returns the schema of a type without fields.
 fn simple(name: &str) -> Value {
     match name {
         "IntOrString" => json!({ "oneOf": [{ "type": "integer" }, { "type": "string" }] }),
@@ -144,7 +144,7 @@ fn simple(name: &str) -> Value {
     }
 }
 
-/// Metrics and reviews are never stored.
+/// Reports whether the server stores objects of the resource. Metrics and reviews are never stored.
 fn is_stored(resource: &Resource) -> bool {
     resource.verbs.contains(&"watch")
 }
@@ -160,7 +160,7 @@ fn base(resource: &Resource) -> String {
 mod tests {
     use super::*;
 
-    /// All references of a document, and the names of its schemas.
+    /// Collects all references in a document.
     fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
         match value {
             Value::Object(map) => map.iter().for_each(|(key, value)| match value.as_str() {

@@ -22,7 +22,7 @@ pub enum Target {
     Version,
     /// `/healthz`, `/livez`, `/readyz`: the path.
     Health(&'static str),
-    /// A path of a kubelet. The node is that of a path below `/api/v1/nodes/NODE/proxy`, otherwise None.
+    /// A path of a kubelet, and the node if the path is below `/api/v1/nodes/NODE/proxy`.
     Kubelet(Option<String>, KubeletPath),
     Object(ObjectPath),
 }
@@ -37,7 +37,7 @@ pub struct ObjectPath {
     pub subresource: Option<&'static str>,
 }
 
-/// The parts are decoded one by one, so an encoded `/` belongs to a name.
+/// Finds the target of a path. Each part is decoded by itself, so an encoded `/` belongs to a name.
 ///
 /// # Errors
 /// The server has no such path.
@@ -103,7 +103,7 @@ fn object(group: &str, version: &str, rest: &[&str]) -> Option<ObjectPath> {
     }
 }
 
-/// The name and the subresource behind the plural.
+/// Returns the name and the subresource that follow the plural.
 fn named(resource: &'static Resource, of: &[&str]) -> Option<(Option<String>, Option<&'static str>)> {
     match *of {
         [] => Some((None, None)),

@@ -1,7 +1,8 @@
-//! A Pod in protobuf, as newer versions of kubectl send it, as the JSON object that an older one would send.
+//! Converts a Pod in protobuf, as newer versions of kubectl send it, to the JSON object that an older version would
+//! send.
 //!
 //! `pod_fields` describes the messages of the public API (core/v1): one line for each, with the number, the JSON name
-//! and the type of each field. A field without a name is a part of its parent in JSON. Types:
+//! and the type of each field. The fields of a field without a name belong to its parent in JSON. Types:
 //! - `s`, `i`, `b`: a string, an integer, a boolean that clients always send; JSON omits the empty value, zero and
 //!   false;
 //! - `S`, `I`, `B`: the same for a field that can be absent;
@@ -28,7 +29,7 @@ pub enum PodError {
         message: String,
         field: u64,
     },
-    /// The field has another type than in the API.
+    /// The field has a different type in the API.
     WrongType {
         message: String,
         field: String,
@@ -68,7 +69,7 @@ fn table() -> BTreeMap<&'static str, Fields> {
     TABLE.lines().filter_map(message).collect_map()
 }
 
-/// The Pod in this message.
+/// Returns the Pod in this message.
 ///
 /// # Errors
 /// See `PodError`.
@@ -81,7 +82,7 @@ pub fn pod(message: &[u8]) -> Result<Value, PodError> {
 
 struct Decoder {
     table: BTreeMap<&'static str, Fields>,
-    /// The number of fields that may follow.
+    /// The number of fields that may still follow.
     left: usize,
 }
 
@@ -142,7 +143,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// An entry of a map.
+    /// Reads an entry of a map.
     fn entry(&mut self, message: &str, kind: &str, bytes: &[u8], depth: usize) -> Result<(String, Value), PodError> {
         let (mut key, mut value) = (String::new(), None);
         for field in read_fields(bytes) {
@@ -155,7 +156,7 @@ impl Decoder {
         Ok((key, value.unwrap_or_else(|| "".into())))
     }
 
-    /// A value of this type. None: the field has another type.
+    /// Reads a value of this type. None: the field has another type.
     fn value(&mut self, kind: &str, field: WireValue<'_>, depth: usize) -> Result<Option<Value>, PodError> {
         Ok(match (kind, field) {
             ("s" | "S", WireValue::Bytes(bytes)) => text(bytes).map(Value::from),

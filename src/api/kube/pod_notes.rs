@@ -1,8 +1,8 @@
-//! Which pods may have changed since they got their last versions.
+//! Tracks which pods may have changed since they got their last versions.
 //!
-//! While no client is connected, nothing is compared and no state is kept. Then only the pods are noted that a client
-//! may know, so there are never more notes than pods at the end of the last connection. A later comparison finds the
-//! pods that have appeared.
+//! While no client is connected, nothing is compared and no state is kept. Only pods that a client may know are noted
+//! then, so there are never more notes than there were pods at the end of the last connection. A later comparison
+//! finds the pods that have appeared meanwhile.
 
 use crate::api::names::FullName;
 use crate::api::ordered::CollectOrdered;
@@ -14,7 +14,7 @@ pub enum PodNotes {
     /// A client may be connected.
     Following {
         changed: BTreeSet<FullName>,
-        /// The last state of pods that terminate, for the watches that report their end.
+        /// The last state of terminating pods, for the watches that report their deletion.
         ending: BTreeMap<FullName, Value>,
     },
     /// No client is connected.
@@ -31,7 +31,8 @@ impl Default for PodNotes {
 }
 
 impl PodNotes {
-    /// The pod has changed. `is_known`: it has a version. `ending`: its state if it terminates.
+    /// Notes that the pod has changed. `is_known`: the pod has a version. `state`: returns the pod's state if it
+    /// terminates.
     pub fn note(&mut self, name: &FullName, is_known: bool, state: impl FnOnce() -> Option<Value>) {
         match self {
             PodNotes::Following { changed, ending } => {
@@ -45,15 +46,15 @@ impl PodNotes {
         }
     }
 
-    /// The last client has disconnected.
+    /// Pauses, because the last client has disconnected.
     pub fn pause(&mut self) {
         if let PodNotes::Following { changed, .. } = self {
             *self = PodNotes::Paused { changed: std::mem::take(changed) };
         }
     }
 
-    /// A client has connected. `present`: the pods that exist, with their states if they terminate. `known`: the pods
-    /// that have versions. Returns false if a client was connected before.
+    /// Resumes, because a client has connected. `present`: the pods that exist, with their states if they terminate.
+    /// `known`: the pods that have versions. Returns false if a client was connected already.
     pub fn resume(
         &mut self,
         present: impl IntoIterator<Item = (FullName, Option<Value>)>,
@@ -74,7 +75,7 @@ impl PodNotes {
         true
     }
 
-    /// The pods to compare. Empty while no client is connected.
+    /// Takes the pods that have to be compared. Empty while no client is connected.
     pub fn take(&mut self) -> BTreeSet<FullName> {
         match self {
             PodNotes::Following { changed, .. } => std::mem::take(changed),
@@ -82,7 +83,7 @@ impl PodNotes {
         }
     }
 
-    /// The last state of a pod that is gone.
+    /// Takes the last state of a pod that is gone.
     pub fn last_state(&mut self, name: &FullName) -> Option<Value> {
         match self {
             PodNotes::Following { ending, .. } => ending.remove(name),

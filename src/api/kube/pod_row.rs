@@ -1,6 +1,6 @@
-//! A pod as a row of a table in the words of `kubectl get pods`, from the agent's JSON.
+//! Formats a pod in the agent's JSON as a row of a table, as `kubectl get pods` does.
 //!
-//! The JSON is not parsed into the types of the API: that would add about half of the binary's size again.
+//! The JSON is not parsed into the types of the API, because that would make the binary about half as large again.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -41,7 +41,7 @@ impl Row {
 }
 
 impl Row {
-    /// Only the name of a removed pod is known.
+    /// Returns the row of a removed pod, of which only the name and the UID are known.
     pub fn gone(pod: &Value) -> Row {
         let none = || "-".to_owned();
         Row {
@@ -57,7 +57,7 @@ impl Row {
         }
     }
 
-    /// Compares the rows except for parts that only time changes.
+    /// Reports whether the rows are the same, except for parts that only time changes.
     pub fn shows_the_same(&self, other: &Row) -> bool {
         let count = |row: &Row| row.restarts.split(' ').next().unwrap_or_default().to_owned();
         let rest = |row: &Row| Row { age: String::new(), restarts: count(row), ..row.clone() };
@@ -65,7 +65,7 @@ impl Row {
     }
 }
 
-/// A static pod may have no creation time. Then the age counts from when it was first seen.
+/// Returns the creation time or, for a static pod without one, the time when it was first seen.
 fn first_seen(pod: &Value) -> Option<Timestamp> {
     ["/metadata/creationTimestamp", "/metadata/annotations/kubernetes.io~1config.seen", "/status/startTime"]
         .iter()
@@ -100,7 +100,7 @@ impl Summary {
         if !initializing || condition(pod, "Initialized") {
             summary.containers(pod, &sidecars);
         }
-        // What the node did to a pod is more useful than how its containers ended, which kubectl shows.
+        // kubectl shows how the containers ended, but the reason why the node ended the pod is more useful.
         if phase == "Failed" && !reason.is_empty() {
             summary.status = reason.to_owned();
         }
@@ -177,7 +177,7 @@ impl Summary {
     }
 }
 
-/// The progress of a pull, from the agent's own status: `Pulling (12s)`, or the position in the queue.
+/// Returns the progress of a pull, from the agent's own status: `Pulling (12s)`, or the position in the queue.
 fn pull(pod: &Value) -> Option<String> {
     let pull = pod.pointer("/wherry/pull")?;
     let seconds = pull.get("seconds").and_then(Value::as_i64).unwrap_or(0);
@@ -187,7 +187,7 @@ fn pull(pod: &Value) -> Option<String> {
     })
 }
 
-/// The reason, signal or exit code of a terminated container.
+/// Returns the reason, signal or exit code of a terminated container.
 fn ended(container: &Value) -> String {
     let number =
         |name: &str| container.pointer(&format!("/state/terminated/{name}")).and_then(Value::as_i64).unwrap_or(0);
@@ -218,7 +218,7 @@ pub fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     value.pointer(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The time from `at` to `now` in kubectl's format, with about three digits.
+/// Returns the time from `at` to `now` in kubectl's format, with about three digits.
 pub fn since(at: Timestamp, now: Timestamp) -> String {
     human(now.as_second() - at.as_second())
 }
@@ -252,7 +252,7 @@ mod tests {
         "2026-11-20T15:00:00Z".parse().unwrap()
     }
 
-    /// A pod with these container states (`[name, state, ready, restarts]`).
+    /// Returns a pod with these containers (state, ready, restarts).
     fn pod(phase: &str, states: &[(Value, bool, i64)]) -> Value {
         let containers: Vec<Value> = (0..states.len()).map(|i| json!({"name": format!("c{i}")})).collect();
         let statuses: Vec<Value> = states
@@ -344,7 +344,7 @@ mod tests {
             assert_eq!(with_reason("Failed", reason, &[]), reason);
         }
         assert_eq!(with_reason("Pending", "WaitingForRoom", &[]), "WaitingForRoom");
-        // The pod was a victim: its status shows the preemption, not how its containers ended (A8).
+        // The pod was preempted: its status shows the preemption, not how its containers ended (A8).
         let ended = [(terminated("Error", 137), false, 0), (terminated("Completed", 0), false, 0)];
         assert_eq!(with_reason("Failed", "Preempting", &ended), "Preempting");
         assert_eq!(with_reason("Failed", "", &ended), "Error");

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 /// The bytes before a protobuf object of the API.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// The fields of a message, in their order. Ends at the first invalid one.
+/// Returns the fields of a message in their order, up to the first invalid one.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, WireValue<'_>)> {
     std::iter::from_fn(move || {
         loop {
@@ -30,7 +30,7 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, WireValue<'_>)> {
     })
 }
 
-/// The messages in a repeated field.
+/// Returns the messages in a repeated field.
 fn messages(of: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
     fields(of).filter_map(move |(n, field)| match field {
         WireValue::Bytes(bytes) if n == number => Some(bytes),
@@ -45,7 +45,7 @@ fn number(of: &[u8], number: u64) -> Option<u64> {
     })
 }
 
-/// A map from texts, with the values that `value` makes.
+/// Returns a map from strings; `value` converts the values.
 fn map(of: &[u8], number: u64, value: fn(&[u8]) -> Value) -> Map<String, Value> {
     messages(of, number).map(|entry| (text(entry, 1), value(message(entry, 2).unwrap_or_default()))).collect_object()
 }
@@ -58,7 +58,7 @@ fn base64(bytes: &[u8]) -> Value {
     json!(ByteString(bytes.to_vec()))
 }
 
-/// The parts of ObjectMeta that a client sets.
+/// Returns the fields of ObjectMeta that a client sets.
 fn metadata(of: &[u8]) -> Value {
     let of = message(of, 1).unwrap_or_default();
     let mut metadata = Map::new();
@@ -77,7 +77,7 @@ fn metadata(of: &[u8]) -> Value {
     metadata.into()
 }
 
-/// The message in a field.
+/// Returns the message in a field.
 fn message(of: &[u8], number: u64) -> Option<&[u8]> {
     messages(of, number).next()
 }
@@ -86,13 +86,14 @@ fn text(of: &[u8], number: u64) -> String {
     message(of, number).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
 }
 
-/// The kind and the message of a body (`runtime.Unknown`). None: it is not a protobuf object of the API.
+/// Returns the kind and the message of a body (`runtime.Unknown`). None: the body is not a protobuf object of the
+/// API.
 fn unknown(body: &[u8]) -> Option<(String, &[u8])> {
     let body = body.strip_prefix(MAGIC)?;
     Some((text(message(body, 1)?, 2), message(body, 2).unwrap_or_default()))
 }
 
-/// The Pod in a body. None: it has another kind.
+/// Returns the Pod in a body. None: the object has another kind.
 pub fn pod(body: &[u8]) -> Option<Result<Value, PodError>> {
     let (kind, of) = unknown(body)?;
     (kind == "Pod").then(|| {
@@ -108,7 +109,8 @@ fn api_version(body: &[u8]) -> String {
     kind.map(|kind| text(kind, 1)).unwrap_or_default()
 }
 
-/// The body as JSON, for the kinds that kubectl sends: only their fields that the server uses. None: not one of them.
+/// Converts the body to JSON if kubectl sends its kind; the result has only the fields that the server uses. None:
+/// the body has another kind.
 pub fn to_json(body: &[u8]) -> Option<Value> {
     let (kind, of) = unknown(body)?;
     match kind.as_str() {
@@ -160,7 +162,7 @@ fn access_review(kind: &str, of: &[u8]) -> Value {
 }
 
 fn priority_class(kind: &str, of: &[u8]) -> Value {
-    // A negative number has ten bytes: the bits are those of the signed number.
+    // A negative number is encoded as the bits of a signed 64-bit number, in ten bytes.
     let value = number(of, 2).unwrap_or(0).cast_signed();
     let mut class = json!({ "kind": kind, "metadata": metadata(of), "value": value });
     if number(of, 3) == Some(1) {
@@ -190,7 +192,7 @@ fn delete_options(of: &[u8]) -> Value {
     options
 }
 
-/// A ConfigMap or a Secret.
+/// Returns a ConfigMap or a Secret as JSON.
 fn with_data(kind: &str, of: &[u8], fields: [(&str, Map<String, Value>); 2], immutable: Option<u64>) -> Value {
     let mut object = json!({ "kind": kind, "metadata": metadata(of) });
     for (name, map) in fields {

@@ -5,7 +5,8 @@
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Invalid percent-encoding stays as it is, as in a browser; bytes that are not UTF-8 become U+FFFD.
+    /// Parses a query. Invalid percent-encoding stays as it is, as in a browser; bytes that are not UTF-8 become
+    /// U+FFFD.
     pub fn parse(text: &str) -> Query {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         Query(
@@ -18,12 +19,12 @@ impl Query {
         )
     }
 
-    /// The first value of `name`, unless it is empty.
+    /// Returns the first value of `name`, unless it is empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.first(name).filter(|value| !value.is_empty())
     }
 
-    /// With another pair.
+    /// Adds a pair.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Query {
         self.0.push((name.to_owned(), value.to_owned()));
@@ -38,12 +39,12 @@ impl Query {
         self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// A boolean as an API server reads it: `false` and `0` are false, every other value is true.
+    /// Returns a boolean as an API server reads it: `false` and `0` are false, every other value is true.
     pub fn flag(&self, name: &str) -> bool {
         self.first(name).is_some_and(|value| !matches!(value, "false" | "0"))
     }
 
-    /// A number.
+    /// Returns the number in a parameter. None: the parameter is missing or empty.
     ///
     /// # Errors
     /// The value is not a number, or is negative.
@@ -53,7 +54,7 @@ impl Query {
     }
 }
 
-/// Decodes percent-encoding, and with `form` a `+` for a space.
+/// Decodes percent-encoding. With `form`, also decodes `+` as a space.
 pub fn decode(text: &str, form: bool) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

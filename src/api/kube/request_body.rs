@@ -7,7 +7,7 @@ use super::write::{self, ObjectChange};
 use crate::api::document;
 use serde_json::Value;
 
-/// The change of an existing object.
+/// Reads the change of an existing object.
 ///
 /// # Errors
 /// The body cannot be read, or its media type is not supported.
@@ -22,7 +22,7 @@ pub fn change_of(verb: &str, media_type: &str, body: &[u8]) -> Result<ObjectChan
     })
 }
 
-/// The object in a body. kubectl sends some objects as protobuf.
+/// Reads the object in a body. kubectl sends some objects as protobuf.
 ///
 /// # Errors
 /// The body cannot be read, or its media type is not supported.
@@ -31,7 +31,7 @@ pub fn object(body: &[u8], media_type: &str) -> Result<Value, Failure> {
         "application/json" | "" => json_body(body),
         "application/yaml" => yaml_body(body),
         "application/vnd.kubernetes.protobuf" => match messages::pod(body) {
-            Some(pod) => pod.map_err(|e| Failure::bad_request(format!("the body is no Pod in protobuf: {e}"))),
+            Some(pod) => pod.map_err(|e| Failure::bad_request(format!("the body is not a Pod in protobuf: {e}"))),
             None => {
                 let unsupported = || Failure::unsupported_media_type("application/json, application/yaml");
                 messages::to_json(body).ok_or_else(unsupported)
@@ -41,7 +41,7 @@ pub fn object(body: &[u8], media_type: &str) -> Result<Value, Failure> {
     }
 }
 
-/// A short text can be a large value, so the value has a limit too.
+/// Parses JSON. A short text can become a large value, so the size of the value is limited too.
 fn json_body(body: &[u8]) -> Result<Value, Failure> {
     value_size::read(body).map_err(|why| match why {
         Unreadable::Syntax(e) => Failure::bad_request(format!("the body is not valid JSON: {e}")),
@@ -49,7 +49,7 @@ fn json_body(body: &[u8]) -> Result<Value, Failure> {
     })
 }
 
-/// YAML by the rules of manifests: limits on depth, size and aliases.
+/// Parses YAML by the rules of manifests, with limits on depth, size and aliases.
 fn yaml_body(body: &[u8]) -> Result<Value, Failure> {
     document::value(body).map_err(|why| Failure::bad_request(format!("the body is not valid YAML: {why}")))
 }

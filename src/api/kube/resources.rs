@@ -1,7 +1,7 @@
 //! The resources that Wherry serves.
 use crate::api::ordered::OrderSlice;
 
-/// A resource, as the last part of its path names it.
+/// The kind of the objects of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Pod,
@@ -48,11 +48,11 @@ const READ: &[&str] = &["get", "list", "watch"];
 const READ_AND_WRITE: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const CREATE: &[&str] = &["create"];
 
-/// The group of the kind Eviction, with its version. It has no resources. (kubectl drain evicts pods only if it
-/// exists.)
+/// The group of the kind Eviction, and its version. The group has no resources. (kubectl drain evicts pods only if
+/// the group exists.)
 const POLICY: (&str, &str) = ("policy", "v1");
 
-/// All resources. Those of a group are adjacent.
+/// All resources. The resources of a group are adjacent.
 pub static RESOURCES: &[Resource] = &[
     Resource {
         kind: Kind::ConfigMap,
@@ -247,12 +247,12 @@ pub static RESOURCES: &[Resource] = &[
 ];
 
 impl Resource {
-    /// `v1`, `metrics.k8s.io/v1beta1`
+    /// Returns `apiVersion`: `v1`, `metrics.k8s.io/v1beta1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `pods`, `leases.coordination.k8s.io`: the name in the messages of an API server.
+    /// Returns the name in the messages of an API server: `pods`, `leases.coordination.k8s.io`.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
@@ -273,13 +273,13 @@ impl Resource {
 }
 
 impl Subresource {
-    /// The group and version of its kind, if they are not those of the resource.
+    /// Returns the group and version of the subresource's kind, if they differ from those of the resource.
     pub fn own_group(&self) -> Option<(&'static str, &'static str)> {
         (self.kind_name == "Eviction").then_some(POLICY)
     }
 }
 
-/// The groups in order, each with its only version. The core group is not one of them.
+/// Returns the groups in order, each with its only version, except for the core group.
 pub fn groups() -> Vec<(&'static str, &'static str)> {
     let mut groups: Vec<_> = RESOURCES.iter().map(|r| (r.group, r.version)).filter(|(g, _)| !g.is_empty()).collect();
     groups.push(POLICY);

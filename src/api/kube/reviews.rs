@@ -5,7 +5,7 @@ use super::pod_row::text;
 use super::resources::{Kind, RESOURCES, Resource};
 use serde_json::{Value, json};
 
-/// The completed review of this kind. `request` is the client's object.
+/// Completes the review of this kind. `request`: the client's object.
 pub fn answer(kind: Kind, mut request: Value, user: &str, role: Role) -> Value {
     let resource = Resource::of(kind);
     if !request.is_object() {

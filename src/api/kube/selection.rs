@@ -26,7 +26,7 @@ struct FieldCondition {
     equal: bool,
 }
 
-/// The fields of each resource that an API server can select by, with their paths as JSON pointers.
+/// Returns the fields of a resource by which an API server can select, with their paths as JSON pointers.
 fn fields_of(kind: Kind) -> &'static [(&'static str, &'static str)] {
     match kind {
         Kind::Pod => &[
@@ -97,7 +97,7 @@ impl Selection {
         })
     }
 
-    /// Compares the parts that do not change during an object's life, without the object.
+    /// Reports whether the selection can contain an object of this name. Checks only properties that never change.
     pub fn may_contain(&self, namespace: &str, name: &str) -> bool {
         let fixed = |f: &FieldCondition| match f.path {
             "/metadata/name" => (f.value == name) == f.equal,
@@ -114,7 +114,7 @@ impl Selection {
             let value = match object.pointer(f.path) {
                 Some(Value::String(text)) => text.clone(),
                 Some(Value::Bool(true)) => "true".to_owned(),
-                // An unset boolean is false for an API server.
+                // An API server treats an unset boolean as false.
                 _ if matches!(f.path, "/spec/unschedulable" | "/spec/hostNetwork") => "false".to_owned(),
                 _ => String::new(),
             };
@@ -126,7 +126,7 @@ impl Selection {
             && self.fields.iter().all(field)
     }
 
-    /// Whether an object can leave or enter the selection by a change.
+    /// Reports whether a change can move an object into or out of the selection.
     pub fn is_mutable(&self) -> bool {
         self.labels.is_some() || self.fields.iter().any(|f| !f.path.starts_with("/metadata/"))
     }

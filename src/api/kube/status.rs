@@ -11,7 +11,7 @@ pub struct Failure {
     /// The reason that clients branch on: `NotFound`, `Conflict`.
     pub reason: &'static str,
     pub message: String,
-    /// The object, or a part of it; null without one.
+    /// The object that the failure concerns, or a part of it; null if there is none.
     pub details: Value,
 }
 
@@ -50,7 +50,7 @@ impl Failure {
         Failure::new(403, "Forbidden", format!("{object} is forbidden: {why}")).about(resource, name)
     }
 
-    /// A request that no role permits, without a resource.
+    /// A request that no role permits and that names no resource.
     pub fn forbidden_request(why: impl Into<String>) -> Failure {
         Failure::new(403, "Forbidden", why)
     }
@@ -73,7 +73,7 @@ impl Failure {
         Failure::new(409, "Conflict", message).about(resource, name)
     }
 
-    /// The object has these errors. `causes`: fields and messages.
+    /// The object is not valid. `causes`: fields and messages.
     pub fn invalid(resource: &Resource, name: &str, why: &str, causes: Vec<(String, String)>) -> Failure {
         let message = format!("{} {name:?} is invalid: {why}", resource.kind_name);
         let mut failure = Failure::new(422, "Invalid", message).about(resource, name);
@@ -85,7 +85,7 @@ impl Failure {
         failure
     }
 
-    /// The patch does not fit the object.
+    /// The patch cannot be applied to the object.
     pub fn invalid_patch(resource: &Resource, name: &str, why: impl std::fmt::Display) -> Failure {
         let why = format!("it cannot be applied: {why}");
         Failure::invalid(resource, name, &format!("patch: {why}"), vec![("patch".to_owned(), why)])
@@ -104,7 +104,7 @@ impl Failure {
         Failure::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     }
 
-    /// A subresource that is not served. A change of the pod itself is a resize (R1).
+    /// The subresource `resize` is not served. A change of the pod itself is a resize (R1).
     pub fn no_resize(pod: &str) -> Failure {
         let why = format!(
             "pods/resize is not served: change the resources in the pod itself, for example with kubectl edit pod \
@@ -124,12 +124,12 @@ impl Failure {
         Failure::new(415, "UnsupportedMediaType", message)
     }
 
-    /// The resource version is older than the known changes.
+    /// The resource version is older than the changes that the server still knows.
     pub fn expired(version: u64) -> Failure {
         Failure::new(410, "Expired", format!("The resourceVersion {version} is too old; list again"))
     }
 
-    /// The resource version belongs to the future, or to another node.
+    /// The resource version lies in the future, or belongs to another node.
     pub fn version_too_large(version: u64, current: u64) -> Failure {
         let message = format!("Too large resource version: {version}, current: {current}");
         Failure {
@@ -141,7 +141,7 @@ impl Failure {
         }
     }
 
-    /// The value of a body exceeds a limit.
+    /// The value in a body exceeds a limit.
     pub fn large_value(why: impl std::fmt::Display) -> Failure {
         Failure::new(413, "RequestEntityTooLarge", format!("the body is too large: {why}"))
     }
@@ -163,7 +163,7 @@ impl Failure {
         Failure::new(500, "InternalError", format!("Internal error occurred: {why}"))
     }
 
-    /// A refusal of the HTTP layer, for which the API has no reason of its own.
+    /// The HTTP layer refuses the request. The reason is empty if the API has none for the code.
     pub fn http(code: u16, why: &str) -> Failure {
         let reason = match code {
             400 => "BadRequest",

@@ -13,8 +13,8 @@ const PRIMITIVE: [&str; 1] = ["finalizers"];
 /// Applies the patch.
 ///
 /// # Errors
-/// The patch is nested too deeply, a directive is unknown, an item of a merged list has no key, or too many have the
-/// same one.
+/// The patch is nested too deeply, a directive is unknown, an item of a merged list has no key, or too many items
+/// have the same key.
 pub fn merge(object: Value, patch: Value) -> Result<Value, String> {
     match (object, patch) {
         (Value::Object(object), Value::Object(patch)) => merge_map(object, patch, 0),
@@ -63,7 +63,7 @@ fn merge_map(mut object: Map<String, Value>, mut patch: Map<String, Value>, dept
     Ok(Value::Object(object))
 }
 
-/// Removes the orders of lists from a patch.
+/// Removes the directives `$setElementOrder` from a patch. Returns the orders by list.
 fn take_orders(patch: &mut Map<String, Value>) -> Map<String, Value> {
     let list = |key: &String| key.strip_prefix("$setElementOrder/").map(str::to_owned);
     let orders = patch.iter_mut().filter_map(|(key, value)| Some((list(key)?, value.take()))).collect_object();

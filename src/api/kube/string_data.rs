@@ -1,10 +1,11 @@
-//! The values that a Secret's manifest has as plain text. An API server has only `data`, so a client changes that.
+//! The plain-text values in the manifest of a Secret. An API server stores only `data`, so that is what a client
+//! changes.
 
 use crate::api::k8s::ByteString;
 use serde_json::{Map, Value};
 
-/// The Secret as an API server stores it: each value of `stringData` replaces the one of its key in `data`. An object
-/// of another kind, and one whose fields are not maps of text, stays as it is.
+/// Returns the Secret as an API server stores it: each value of `stringData` replaces the value with the same key in
+/// `data`. An object of another kind, or with fields that are not maps of strings, stays as it is.
 pub fn folded(object: &Value) -> Value {
     let is_text = |(_, value): (&String, &Value)| value.is_string();
     let all = object.get("stringData").and_then(Value::as_object).filter(|all| all.iter().all(is_text));

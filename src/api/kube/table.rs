@@ -1,5 +1,5 @@
-//! Objects as rows of a table (meta/v1, Table), with the columns of an API server. kubectl prints the cells as they
-//! are.
+//! Formats objects as rows of a table (meta/v1, Table), with the columns of an API server. kubectl prints the cells
+//! as they are.
 
 use super::pod_row::{Row, flag, list, since, text};
 use super::resources::Kind;
@@ -7,7 +7,7 @@ use crate::api::ordered::OrderSlice;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// A column. One with priority 1 is printed by `-o wide` only.
+/// A column. A column with priority 1 is only printed with `-o wide`.
 struct Column {
     name: &'static str,
     kind: &'static str,
@@ -106,7 +106,7 @@ fn columns(kind: Kind) -> &'static [Column] {
     }
 }
 
-/// `columnDefinitions` of the table.
+/// Returns `columnDefinitions` of the table.
 pub fn definitions(kind: Kind) -> Value {
     let one = |column: &Column| {
         json!({
@@ -128,7 +128,7 @@ pub enum Include {
     Object,
 }
 
-/// The row of an object.
+/// Returns the row of an object.
 pub fn row(kind: Kind, object: Value, include: Include, now: Timestamp) -> Value {
     let cells = cells(kind, &object, now);
     let object = match include {
@@ -139,7 +139,7 @@ pub fn row(kind: Kind, object: Value, include: Include, now: Timestamp) -> Value
     json!({ "cells": cells, "object": object })
 }
 
-/// The object as `PartialObjectMetadata`.
+/// Returns the object as `PartialObjectMetadata`.
 pub fn metadata_only(mut object: Value) -> Value {
     json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"].take() })
 }
@@ -251,7 +251,7 @@ fn node_status(node: &Value) -> String {
     if closed { format!("{ready},SchedulingDisabled") } else { ready.to_owned() }
 }
 
-/// From the labels `node-role.kubernetes.io/ROLE` and `kubernetes.io/role=ROLE`, sorted.
+/// Returns the roles from the labels `node-role.kubernetes.io/ROLE` and `kubernetes.io/role=ROLE`, sorted.
 fn roles(node: &Value) -> String {
     let labels = node.pointer("/metadata/labels").and_then(Value::as_object);
     let mut roles: Vec<&str> = labels

@@ -1,5 +1,5 @@
-//! The depth of a value, and the memory that it needs: the limits of what a client sends, and of what its patches
-//! build.
+//! Limits on the depth of a value and on the memory that it needs, for values that a client sends or builds with
+//! patches.
 //!
 //! Short texts can make large values: `[0,0,...]` needs 16 times the memory of its text, and `[{"":0},...]` 80 times. A
 //! JSON patch doubles a value with each copy.
@@ -8,22 +8,22 @@ use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// The maximum depth. More than any object needs, and safe for the stack of a helper, whatever recurs over the value.
+/// The maximum depth. More than any object needs, and safe for the stack of a helper, whatever code recurses over the
+/// value.
 pub const MAX_DEPTH: usize = 64;
-/// The maximum of estimated memory, in bytes. The largest object, with 1 MiB of values in base64, needs a quarter of
-/// it.
+/// The maximum estimated memory, in bytes. The largest object, with 1 MiB of values in base64, needs a quarter of it.
 pub const MAX_MEMORY: usize = 12 << 20;
 
-/// An item of a list: its value, and room to grow.
+/// An item of a list: its value, and spare capacity of the list.
 const ITEM: usize = 2 * size_of::<Value>();
 /// The first entry of a map allocates a node for eleven.
 const FIRST_ENTRY: usize = 11 * (size_of::<String>() + size_of::<Value>()) + 24;
-/// A further entry: nodes are half full at least.
+/// A further entry: nodes are at least half full.
 const ENTRY: usize = 2 * (size_of::<String>() + size_of::<Value>());
-/// What the allocator adds to a string.
+/// The overhead of the allocator for a string.
 const ALLOCATION: usize = 16;
 
-/// A value exceeds a limit.
+/// The limit that a value exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
     Depth,
@@ -35,13 +35,13 @@ impl fmt::Display for Excess {
         match self {
             Excess::Depth => write!(f, "the value is nested deeper than {MAX_DEPTH} levels"),
             Excess::Memory => {
-                write!(f, "the value needs more than {} MiB of memory; divide it", MAX_MEMORY >> 20)
+                write!(f, "the value needs more than {} MiB of memory; split it", MAX_MEMORY >> 20)
             }
         }
     }
 }
 
-/// The rest of the memory for one request.
+/// The remaining memory budget of one request.
 #[derive(Debug)]
 pub struct Budget {
     left: usize,
@@ -55,16 +55,16 @@ impl Default for Budget {
 
 impl Budget {
     /// # Errors
-    /// So much is not left.
+    /// Fewer bytes are left.
     pub fn take(&mut self, bytes: usize) -> Result<(), Excess> {
         self.left = self.left.checked_sub(bytes).ok_or(Excess::Memory)?;
         Ok(())
     }
 
-    /// Takes the memory of a value that is `depth` levels below its root.
+    /// Takes the memory of a value that is `depth` levels below the root.
     ///
     /// # Errors
-    /// The value is too deep or too large there. At most `MAX_DEPTH` levels of it are visited.
+    /// The value is too deep or too large at this depth. At most `MAX_DEPTH` levels are visited.
     pub fn take_value(&mut self, value: &Value, depth: usize) -> Result<(), Excess> {
         if depth > MAX_DEPTH {
             return Err(Excess::Depth);
@@ -101,7 +101,7 @@ pub enum Unreadable {
     Syntax(serde_json::Error),
 }
 
-/// Reads JSON. What exceeds a limit is not built.
+/// Reads JSON. A value that exceeds a limit is not built.
 ///
 /// # Errors
 /// The text is not JSON, or its value is too deep or too large.

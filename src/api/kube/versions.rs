@@ -1,9 +1,9 @@
 //! Resource versions: which version each object has, and which objects have changed since a version.
 //!
-//! One counter numbers the changes of all objects. Only the last change of an object is kept, and the objects that
-//! disappeared last. So a watch is not a queue: it asks for the changes after the last version that it has sent, and a
-//! slow client gets fewer but newer states. A run of the agent begins with a higher number than every number of earlier
-//! runs.
+//! One counter numbers the changes of all objects. Only the last change of each object and the most recently removed
+//! objects are kept. A watch is therefore not a queue: it asks for the changes after the last version that it has
+//! sent, and a slow client gets fewer but newer states. Each run of the agent begins with a higher number than all
+//! numbers of earlier runs.
 
 use super::resources::Kind;
 use serde_json::Value;
@@ -67,7 +67,7 @@ struct OfKind {
 }
 
 impl Versions {
-    /// `run`: the number of this run, higher than that of every run before.
+    /// `run`: the number of this run, which is higher than that of every earlier run.
     pub fn new(run: u64) -> Versions {
         let first = run.saturating_mul(OF_A_RUN).max(1);
         Versions { first, last: first, objects: BTreeMap::new(), removed: VecDeque::new(), kinds: BTreeMap::new() }
@@ -78,7 +78,7 @@ impl Versions {
         self.last
     }
 
-    /// The version of an object; that of the list if it is unknown.
+    /// Returns the version of an object; if it is unknown, the version of the list.
     pub fn of(&self, key: &Key) -> u64 {
         self.objects.get(key).map_or(self.last, |entry| entry.version)
     }
@@ -87,8 +87,8 @@ impl Versions {
         self.objects.get(key).map(|entry| entry.uid.clone())
     }
 
-    /// The object exists and has changed. `last` returns the last state of another object of the same name that it
-    /// replaces.
+    /// Records that the object was added or changed. `last` returns the last state of another object with the same
+    /// name that it replaces.
     pub fn changed(&mut self, key: &Key, uid: &str, last: impl FnOnce() -> Value) {
         if self.objects.get(key).is_some_and(|entry| *entry.uid != *uid) {
             self.removed(key, last);
@@ -102,7 +102,7 @@ impl Versions {
         entry.version = version;
     }
 
-    /// The object no longer exists. `last` returns its last known state.
+    /// Records that the object no longer exists. `last` returns its last known state.
     pub fn removed(&mut self, key: &Key, last: impl FnOnce() -> Value) {
         let Some(entry) = self.objects.remove(key) else { return };
         let version = self.next(key.kind);
@@ -117,14 +117,14 @@ impl Versions {
         }
     }
 
-    /// The version of the next change.
+    /// Assigns and returns the version of the next change.
     fn next(&mut self, kind: Kind) -> u64 {
         self.last += 1;
         self.kinds.entry(kind).or_default().last = self.last;
         self.last
     }
 
-    /// Whether an object of this kind has changed after this version.
+    /// Reports whether an object of this kind has changed after this version.
     pub fn has_changed(&self, kind: Kind, version: u64) -> bool {
         self.of_kind(kind).last > version
     }
@@ -133,16 +133,16 @@ impl Versions {
         self.kinds.get(&kind).copied().unwrap_or_default()
     }
 
-    /// The known objects of a kind.
+    /// Returns the known objects of a kind.
     pub fn keys(&self, kind: Kind) -> impl Iterator<Item = &Key> {
         let from = Key { kind, namespace: "".into(), name: "".into() };
         self.objects.range(from..).map(|(key, _)| key).take_while(move |key| key.kind == kind)
     }
 
-    /// Whether a watch of this kind can begin after this version.
+    /// Checks whether a watch of this kind can begin after this version.
     ///
     /// # Errors
-    /// `Expired`, or a version that does not exist yet.
+    /// The version has expired, or does not exist yet.
     pub fn check(&self, kind: Kind, version: u64) -> Result<(), Outdated> {
         if version > self.last {
             return Err(Outdated::Future);
@@ -156,12 +156,12 @@ impl Versions {
 pub struct Position {
     began: u64,
     version: u64,
-    /// The objects that appeared since the begin, and that the watch has reported.
+    /// The objects that appeared after the watch began, and that it has reported.
     added: BTreeSet<Key>,
 }
 
 impl Position {
-    /// After `version`: 0 reports every object as added.
+    /// Returns the position after `version`. After 0, the watch reports every object as added.
     pub fn after(version: u64) -> Position {
         Position { began: version, version, added: BTreeSet::new() }
     }
@@ -170,7 +170,7 @@ impl Position {
         self.version
     }
 
-    /// The next change of an object of this kind that `wanted` accepts. None: there is no further change.
+    /// Returns the next change of an object of this kind that `wanted` accepts. None: there is no further change.
     ///
     /// # Errors
     /// The changes since the position are no longer known.
@@ -227,7 +227,7 @@ impl Position {
 pub enum Outdated {
     /// The client has to list again.
     Expired,
-    /// The version is higher than the current one: it belongs to another node.
+    /// The version is higher than the current one, so it comes from another node.
     Future,
 }
 
@@ -244,7 +244,7 @@ mod tests {
         json!({ "metadata": { "name": name } })
     }
 
-    /// The further changes, as a watch sends them.
+    /// Returns the further changes, as a watch sends them.
     fn read(position: &mut Position, versions: &Versions) -> Vec<String> {
         let mut all = Vec::new();
         let mut before = position.version();

@@ -7,11 +7,11 @@ pub(super) enum WireValue<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A message is cut off, or has a field of an invalid type.
+/// A message is truncated, or has a field of an invalid type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// The fields of a message, in their order. An error is the last item.
+/// Returns the fields of a message in their order. After an error, there are no more items.
 pub(super) fn read_fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, WireValue<'_>), Malformed>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {

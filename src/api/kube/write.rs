@@ -1,5 +1,5 @@
-//! Changes of objects: from the manifest in force and the client's request to the new manifest. A manifest contains
-//! only the fields that its author wrote; the fields that a server adds are removed from the requests.
+//! Changes of objects: computes the new manifest from the manifest in force and the client's request. A manifest
+//! contains only the fields that its author wrote; the fields that a server adds are removed from requests.
 
 use super::path::ObjectPath;
 use super::pod_row::text;
@@ -67,12 +67,12 @@ pub fn manifest(mut object: Value) -> Value {
     object
 }
 
-/// The new manifest. `current` is the manifest in force.
+/// Returns the new manifest. `current`: the manifest in force.
 ///
 /// # Errors
 /// The patch cannot be applied, or the result is another object.
 pub fn changed(path: &ObjectPath, current: Option<&Value>, change: &ObjectChange) -> Result<Value, Failure> {
-    // A patch may contain fields of the server, as a whole object may.
+    // A patch may contain fields of the server, just as a whole object may.
     let without = match change {
         ObjectChange::Merge(patch) => Some(ObjectChange::Merge(manifest(patch.clone()))),
         ObjectChange::Strategic(patch) => Some(ObjectChange::Strategic(manifest(patch.clone()))),
@@ -81,7 +81,8 @@ pub fn changed(path: &ObjectPath, current: Option<&Value>, change: &ObjectChange
         }
     };
     let change = without.as_ref().unwrap_or(change);
-    // A patch refers to what the API shows. One that changes nothing leaves the manifest as its author wrote it.
+    // A patch applies to the object that the API shows. A patch that changes nothing leaves the manifest as its
+    // author wrote it.
     let stored = current.map(string_data::folded);
     let after = applied(path, stored.as_ref(), change)?;
     let after = match current {
@@ -91,7 +92,7 @@ pub fn changed(path: &ObjectPath, current: Option<&Value>, change: &ObjectChange
     identified(path, manifest(after))
 }
 
-/// The object after the change, as the client wants it.
+/// Returns the object after the change, as the client wants it.
 ///
 /// # Errors
 /// There is no object to change, or the patch cannot be applied.
@@ -116,7 +117,7 @@ pub(super) fn applied(path: &ObjectPath, current: Option<&Value>, change: &Objec
     })
 }
 
-/// Checks that the object is the one of the path, and completes its identity.
+/// Checks that the object is the one that the path names, and completes its identity.
 fn identified(path: &ObjectPath, mut object: Value) -> Result<Value, Failure> {
     let resource = path.resource;
     let Some(fields) = object.as_object_mut() else { return Err(Failure::bad_request("the object is not a map")) };
@@ -136,7 +137,7 @@ fn identified(path: &ObjectPath, mut object: Value) -> Result<Value, Failure> {
     Ok(object)
 }
 
-/// Sets a field, which may have no other value.
+/// Sets a field, which must not have another value.
 fn complete(fields: &mut Map<String, Value>, field: &str, value: &str) -> Result<(), Failure> {
     match fields.get(field) {
         Some(Value::String(own)) if !own.is_empty() && own != value => {
@@ -150,10 +151,10 @@ fn complete(fields: &mut Map<String, Value>, field: &str, value: &str) -> Result
     }
 }
 
-/// The name of a new object: its own, or with `generateName` a prefix with this suffix.
+/// Returns the name of a new object: its own, or the prefix in `generateName` with this suffix.
 ///
 /// # Errors
-/// It has neither.
+/// The object has neither.
 pub fn new_name(resource: &Resource, object: &mut Value, suffix: &str) -> Result<String, Failure> {
     let own = text(object, "/metadata/name").to_owned();
     if !own.is_empty() {
@@ -173,8 +174,8 @@ pub fn new_name(resource: &Resource, object: &mut Value, suffix: &str) -> Result
     Ok(name)
 }
 
-/// `kubectl replace` sends back what the API shows. Ephemeral containers are shown, and no manifest has them: they are
-/// removed from the object if they are those of the running pod.
+/// Removes ephemeral containers from a replacement if they are those of the running pod. `kubectl replace` sends back
+/// what the API shows: the ephemeral containers, which no manifest has.
 pub fn without_ephemeral(change: &mut ObjectChange, live: &Value) {
     let at = "/spec/ephemeralContainers";
     if let ObjectChange::Replace(object) = change
@@ -185,7 +186,7 @@ pub fn without_ephemeral(change: &mut ObjectChange, live: &Value) {
     }
 }
 
-/// The UID and the resource version that a change names, or empty texts.
+/// Returns the UID and the resource version that a change names, or empty strings.
 pub fn preconditions(change: &ObjectChange) -> (&str, &str) {
     match change {
         ObjectChange::Create(_) | ObjectChange::JsonPatch(_) => ("", ""),
@@ -195,10 +196,10 @@ pub fn preconditions(change: &ObjectChange) -> (&str, &str) {
     }
 }
 
-/// The preconditions in the object or in the options of a deletion.
+/// Checks the preconditions of a change, or of the options of a deletion.
 ///
 /// # Errors
-/// The object has changed since the client has read it, or it is another one of the same name.
+/// The object has changed since the client read it, or it is another object with the same name.
 pub fn check_preconditions(
     resource: &Resource,
     name: &str,
@@ -217,8 +218,8 @@ pub fn check_preconditions(
     Ok(())
 }
 
-/// Checks a change against the object that it changes. None: a deletion, with these options. `live`: the object as the
-/// API shows it.
+/// Checks a change against the object that it changes. `change`: None for a deletion, which has these `options`.
+/// `live`: the object as the API shows it.
 ///
 /// # Errors
 /// The object exists already or does not exist, it has no manifest, or a precondition is not met.
@@ -236,7 +237,7 @@ pub fn check(
         (_, false) => return Err(Failure::not_found(resource, name)),
     }
     let Some(live) = live else { return Ok(()) };
-    // A manifest with the name of a pod of the API server waits behind it, and is not what the client sees.
+    // A manifest with the name of a pod of the API server waits for that pod to end. The client sees only the pod.
     if !has_manifest || is_from_api_server(live) {
         check_without_manifest(resource, name, live, change)?;
     }
@@ -253,8 +254,8 @@ fn is_from_api_server(live: &Value) -> bool {
     source.is_some_and(|source| source == "api")
 }
 
-/// W4: an object that exists without a manifest. A pod that terminates can be deleted again, which can shorten its
-/// grace period. `live`: the object as the API shows it.
+/// W4: checks a change of an object that has no manifest. A pod that terminates can be deleted again, which can
+/// shorten its grace period. `live`: the object as the API shows it.
 ///
 /// # Errors
 /// Everything else is refused.
@@ -277,7 +278,8 @@ fn check_without_manifest(
     Err(Failure::conflict(resource, name, why))
 }
 
-/// The errors of a manifest, as those of an API server: an unknown field is a bad request, everything else is invalid.
+/// Returns the errors of a manifest in the form of an API server: an unknown field is a bad request, everything else
+/// is invalid.
 pub fn invalid(resource: &Resource, name: &str, problems: &[Problem]) -> Failure {
     let shown = |p: &Problem| match &p.field {
         Some(field) => format!("{field}: {}", p.message),
@@ -367,7 +369,7 @@ mod tests {
         let put = json!([{ "op": "test", "path": "/data/a", "value": "b25l" },
             { "op": "replace", "path": "/data/a", "value": "dHdv" }]);
         assert_eq!(data(&ObjectChange::JsonPatch(put)), expected);
-        // A key is removed.
+        // A key can be removed.
         let remove = ObjectChange::Strategic(json!({ "data": { "a": null } }));
         assert_eq!(data(&remove), (json!({ "b": "Yg==" }), Value::Null));
         // Plain values in a patch stay plain.

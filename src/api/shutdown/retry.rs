@@ -9,7 +9,7 @@ const SOON_FOR: Duration = Duration::from_secs(60);
 /// The retry period after that.
 const LATER: Duration = Duration::from_secs(30);
 
-/// The time until the next attempt, after the attempts have failed for `failing_for`.
+/// Returns the time until the next attempt, after attempts have failed for `failing_for`.
 pub fn wait(failing_for: Duration) -> Duration {
     if failing_for < SOON_FOR { SOON } else { LATER }
 }

@@ -1,5 +1,5 @@
 //! Graceful shutdown as users see it in `wherry status`, `wherry shutdown-plan` and `/status`. New versions may add
-//! fields; readers ignore unknown ones.
+//! fields; readers ignore unknown fields.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ShutdownView {
-    /// The configuration turns graceful shutdown on.
+    /// True if the configuration enables graceful shutdown.
     pub enabled: bool,
-    /// Wherry holds a lock, so logind delays a shutdown.
+    /// True if Wherry holds a lock, so that logind delays a shutdown.
     pub armed: bool,
-    /// Why it is not armed, or how it falls short of the configuration.
+    /// Why graceful shutdown is not armed, or why it does not match the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// The maximum delay that logind grants (InhibitDelayMaxUSec); None while it is unknown.
@@ -28,8 +28,8 @@ pub struct ShutdownView {
     pub started_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<String>,
-    /// S8: the same in seconds since the Unix epoch. 0 if there was none; the end is also 0 while a shutdown is in
-    /// progress.
+    /// S8: the same times in seconds since the Unix epoch. 0 if there was no shutdown; the end is also 0 while a
+    /// shutdown is in progress.
     pub started_seconds: f64,
     pub ended_seconds: f64,
 }
@@ -76,8 +76,8 @@ pub struct PlanView {
 #[serde(rename_all = "camelCase", default)]
 pub struct PlanGroup {
     pub priority: i32,
-    /// Counted from the start of the shutdown. Earlier if the previous groups end early. A group without pods takes no
-    /// time.
+    /// When the group's period begins, counted from the start of the shutdown. It is earlier if the previous groups
+    /// finish early. A group without pods takes no time.
     pub from_seconds: u64,
     pub until_seconds: u64,
     pub period_seconds: u64,

@@ -7,7 +7,7 @@ use crate::api::k8s::Container;
 use crate::api::pod::is_sidecar;
 use crate::api::problem::{At, Faults};
 
-/// `grace`: the pod's grace period in seconds.
+/// Validates one container. `grace` is the pod's grace period in seconds.
 pub(super) fn container(container: &Container, grace: i64, at: At<'_>, faults: &mut Faults) {
     if container.name.is_empty() {
         faults.required(at.field("name"), "");
@@ -37,7 +37,8 @@ pub(super) fn container(container: &Container, grace: i64, at: At<'_>, faults: &
     unsupported::of_container(container, at, faults);
 }
 
-/// Only a restartable init container (sidecar) may have probes and hooks, because others run until they end.
+/// Validates the additional rules for init containers. Only a restartable one (sidecar) may have probes and hooks,
+/// because others run to completion.
 pub(super) fn init_container(container: &Container, at: At<'_>, faults: &mut Faults) {
     if let Some(policy) = &container.restart_policy {
         one_of(Some(policy), &["Always"], at.field("restartPolicy"), faults);

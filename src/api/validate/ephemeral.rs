@@ -1,4 +1,4 @@
-//! Ephemeral containers. They are not a part of the workload, so they have no ports, resources, probes and hooks.
+//! Ephemeral containers. They are not a part of the workload, so they cannot have ports, resources, probes or hooks.
 
 use super::container::container;
 use super::{unsupported, user_namespace, volumes};
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 const NOT_ALLOWED: &str = "cannot be set for an Ephemeral Container";
 
-/// The faults of all ephemeral containers of a pod.
+/// Returns the faults of all ephemeral containers of a pod.
 pub(crate) fn ephemeral(spec: &PodSpec, list: &[EphemeralContainer]) -> Vec<Fault> {
     let mut faults = Faults::default();
     let root = At::Root;

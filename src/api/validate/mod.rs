@@ -1,7 +1,7 @@
 //! Validation of a defaulted pod. All problems are reported at once, with the messages of Kubernetes.
 //!
-//! `unsupported` rejects fields that are not implemented yet. Admission, not this module, checks if the pod fits the
-//! node.
+//! `unsupported` rejects fields that are not implemented yet. Admission, not this module, checks whether the pod fits
+//! the node.
 
 mod complaints;
 mod container;
@@ -32,7 +32,7 @@ pub(crate) use ephemeral::ephemeral;
 pub(crate) use part_of_byte::parts_of_bytes;
 use std::collections::BTreeSet;
 
-/// The maximum total size of the keys and values of all annotations, in bytes.
+/// The maximum total size of the keys and values of all annotations of an object, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
 pub(crate) fn pod(pod: &Pod) -> Vec<Fault> {
@@ -45,22 +45,22 @@ pub(crate) fn pod(pod: &Pod) -> Vec<Fault> {
     faults.0
 }
 
-/// The faults of `pod`, without those for unsupported fields.
+/// Returns the faults of `pod`, except those for fields that are not implemented yet.
 pub(crate) fn pod_with_unsupported(pod: &Pod) -> Vec<Fault> {
     let mut faults = self::pod(pod);
     faults.retain(|fault| fault.what != What::NotYet);
     faults
 }
 
-/// The faults of a pod of an API server, which has validated it already (C18): what this version does not support
-/// remains, and what cannot run.
+/// Returns the faults of a pod from an API server, which has already validated it (C18). They are only fields that
+/// this version does not support, and errors that keep the pod from running.
 pub(crate) fn pod_of_cluster(pod: &Pod) -> Vec<Fault> {
     let mut faults = self::pod(pod);
     faults.retain(|fault| !matches!(fault.what, What::NeedsCluster(_) | What::OfManifests(_)));
     faults
 }
 
-/// Fields without an effect on this machine: the options for Windows. They are worth a warning.
+/// Returns warnings about fields that have no effect on this machine: the options for Windows.
 pub(crate) fn without_effect(pod: &Pod) -> Vec<Fault> {
     let mut faults = Faults::default();
     let root = At::Root;
@@ -82,7 +82,7 @@ pub(crate) fn without_effect(pod: &Pod) -> Vec<Fault> {
     faults.0
 }
 
-/// The invalid image names of a valid pod. They do not keep the pod from being accepted.
+/// Returns the invalid image names of a valid pod. The pod is accepted nevertheless.
 pub(crate) fn image_names(pod: &Pod) -> Vec<Fault> {
     let mut faults = Faults::default();
     let root = At::Root;
@@ -113,7 +113,8 @@ pub(crate) fn image_names(pod: &Pod) -> Vec<Fault> {
     faults.0
 }
 
-/// `says_value` is true if the manifest contains the value. The typed value alone cannot tell 0 from a missing field.
+/// Validates a PriorityClass. `says_value` is true if the manifest contains the value. The typed value alone cannot
+/// tell 0 from a missing field.
 pub(crate) fn priority_class(class: &PriorityClass, says_value: bool) -> Vec<Fault> {
     let mut faults = Faults::default();
     let root = At::Root;
@@ -188,7 +189,7 @@ pub(crate) fn config_map(map: &ConfigMap) -> Vec<Fault> {
     faults.0
 }
 
-/// No message contains a value, or a key that is invalid.
+/// Validates a Secret. No message contains a value, or a key that is invalid.
 pub(crate) fn secret(secret: &Secret) -> Vec<Fault> {
     let mut faults = Faults::default();
     let root = At::Root;
@@ -218,7 +219,7 @@ pub(crate) fn is_config_key(key: &str) -> bool {
     syntax::config_key(key).is_empty()
 }
 
-/// The credentials for registries in a Secret of such a type.
+/// Validates the registry credentials in a Secret of such a type.
 fn docker(secret: &Secret, format: DockerFormat, faults: &mut Faults) {
     let root = At::Root;
     let (data, text) = (root.field("data"), root.field("stringData"));
@@ -249,12 +250,12 @@ fn too_large(size: usize, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// The errors in a label's key or value, as Kubernetes messages; empty if it is valid.
+/// Returns the errors in a label's key or value, with the messages of Kubernetes. Empty if both are valid.
 pub fn label(key: &str, value: &str) -> Vec<String> {
     syntax::qualified_name(key).into_iter().chain(syntax::label_value(value)).collect()
 }
 
-/// True if the name is valid for an extended resource: it has a domain that is not Kubernetes' own.
+/// Reports whether the name is valid for an extended resource: it has a domain that is not Kubernetes' own.
 pub fn is_extended_resource(name: &str) -> bool {
     resources::is_extended(name)
 }
@@ -333,8 +334,8 @@ fn spec(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     containers(spec, at, faults);
 }
 
-/// The names of all containers are unique. Main containers must not share a host port; init containers run one after
-/// another, so they may.
+/// Validates all containers. Their names must be unique. Main containers must not share a host port; init containers
+/// may, because they run one after another.
 fn containers(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     let host_network = spec.host_network == Some(true);
     let at_containers = at.field("containers");

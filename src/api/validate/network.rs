@@ -5,16 +5,17 @@ use crate::api::problem::{At, Faults};
 use crate::api::validate::complaints::complain;
 use crate::api::validate::syntax;
 
-/// glibc ignores further name servers.
+/// The maximum number of name servers. glibc ignores further ones.
 const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 /// The maximum length of the search list in characters, including the spaces between the domains.
 const MAX_SEARCH_CHARACTERS: usize = 2048;
 
-/// The kernel's limit for a host name, in bytes; also that of the field.
+/// The kernel's limit for a host name, in bytes, which is also the limit of the field.
 const MAX_HOST_NAME: usize = 64;
 
-/// `hostnameOverride` has no effect on a host-network pod, so it is rejected there, as the API server does.
+/// Validates `hostnameOverride`. It has no effect on a host-network pod, so it is rejected there, as by the API
+/// server.
 fn host_name_override(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     let Some(name) = spec.hostname_override.as_deref().filter(|name| !name.is_empty()) else { return };
     complain(syntax::dns_subdomain(name), name, at, faults);
@@ -83,7 +84,7 @@ pub(super) fn dns(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         faults.invalid(at_searches, searches, detail);
     }
     for (i, search) in searches.iter().enumerate() {
-        // "." is the root domain: no search.
+        // "." is the root domain, which means no search.
         if search != "." {
             let name = search.strip_suffix('.').unwrap_or(search);
             complain(syntax::dns_subdomain(name), search, at_searches.item(i), faults);

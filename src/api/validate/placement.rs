@@ -1,5 +1,5 @@
 //! Placement rules: node selector, required node affinity, node name and operating system. This module rejects only
-//! rules that are invalid on every node. Admission checks if they match this node (A2).
+//! rules that are invalid on every node. Admission checks whether the rules match this node (A2).
 
 use crate::api::k8s::{NodeSelectorRequirement, PodSpec};
 use crate::api::problem::{At, Faults};

@@ -145,7 +145,8 @@ fn is_header_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// A number, or the name of a port of the container *(ours: a kubelet notices an unknown name only when it probes)*.
+/// Checks a port: a number, or the name of a port of the container *(ours: a kubelet notices an unknown name only
+/// when it probes)*.
 fn port(port: &IntOrString, container: &Container, at: At<'_>, faults: &mut Faults) {
     match port {
         IntOrString::Int(number) if !(1..=65_535).contains(number) => {
@@ -173,7 +174,7 @@ fn port(port: &IntOrString, container: &Container, at: At<'_>, faults: &mut Faul
 
 fn host(host: Option<&str>, at: At<'_>, faults: &mut Faults) {
     let Some(host) = host.filter(|host| !host.is_empty() && *host != "localhost") else { return };
-    // Kubernetes checks nothing here. A name in the hosts file can have underscores.
+    // Kubernetes does not check the host. A name in the hosts file can have underscores.
     let is_name = host.len() <= 253 && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
     if !is_name && host.parse::<std::net::IpAddr>().is_err() {
         faults.invalid(at.field("host"), host, "must be an IP address or the name of a host");

@@ -118,13 +118,14 @@ pub(super) fn overhead(overhead: &ResourceList, at: At<'_>, faults: &mut Faults)
     }
 }
 
-/// True if the domain is not Kubernetes' own and the name is short enough to be used in a quota.
+/// Reports whether the domain is not Kubernetes' own and the name is short enough to be used in a quota.
 pub(super) fn is_extended(name: &str) -> bool {
     let own = name.split_once('/').is_none_or(|(domain, _)| domain.ends_with("kubernetes.io"));
     !own && !name.starts_with(QUOTA) && syntax::qualified_name(&format!("{QUOTA}{name}")).is_empty()
 }
 
-/// True for resources that are allocated in whole units to one pod, so that the request must equal the limit.
+/// Reports whether units of the resource are allocated exclusively to one pod, so that the request must equal the
+/// limit.
 fn is_never_shared(name: &str) -> bool {
     name.starts_with(HUGE_PAGES) || name.contains('/')
 }
@@ -167,8 +168,8 @@ fn one(name: &str, written: &Written, at: At<'_>, faults: &mut Faults) -> Option
     None
 }
 
-/// The message for an amount that is not a multiple of the huge page size. The remedy is the next multiple, in the unit
-/// of the resource's name.
+/// Returns the message for an amount that is not a multiple of the huge page size. The message suggests the next
+/// multiple, in the unit of the resource's name.
 fn indivisible(name: &str, amount: Quantity, page: Quantity) -> String {
     let size = name.strip_prefix(HUGE_PAGES).unwrap_or_default();
     let unit = size.trim_start_matches(|c: char| c.is_ascii_digit());

@@ -79,7 +79,7 @@ fn id(id: Option<i64>, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// The maximum length of the name of an AppArmor profile, in bytes: that of a path.
+/// The maximum length of the name of an AppArmor profile, in bytes: the same as for a path.
 const MAX_PROFILE: usize = 4095;
 
 fn apparmor_profile(profile: Option<&AppArmorProfile>, at: At<'_>, faults: &mut Faults) {
@@ -105,7 +105,7 @@ fn apparmor_profile(profile: Option<&AppArmorProfile>, at: At<'_>, faults: &mut 
     }
 }
 
-/// The annotations that older manifests have instead of `appArmorProfile`.
+/// Checks the annotations that older manifests have instead of `appArmorProfile`.
 pub(super) fn apparmor_annotations(pod: &Pod, at: At<'_>, faults: &mut Faults) {
     let spec = pod.spec.iter();
     let names: Vec<&String> =
@@ -129,7 +129,7 @@ fn seccomp(profile: Option<&SeccompProfile>, at: At<'_>, faults: &mut Faults) {
     match (profile.type_.as_str(), file) {
         ("Localhost", None) => faults.required(at_file, "must be set when seccomp type is Localhost"),
         ("Localhost", Some(file)) => {
-            // The path is relative to the seccomp directory below the root directory, and must not lead outside.
+            // The path is relative to the seccomp directory below the root directory, and must stay inside it.
             if file.starts_with('/') {
                 faults.invalid(at_file, file, "must be a relative path");
             }
@@ -148,7 +148,7 @@ fn seccomp(profile: Option<&SeccompProfile>, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// Admission, not this function, checks if the node allows the sysctls (A3).
+/// Validates the sysctls. Admission, not this function, checks whether the node allows them (A3).
 fn of_sysctls(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     let mut seen: Vec<String> = Vec::new();
     for (i, sysctl) in context.sysctls.iter().flatten().enumerate() {

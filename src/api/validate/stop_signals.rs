@@ -18,7 +18,7 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
                 faults.forbidden(at, "may not be set for containers with empty `spec.os.name`");
             }
             if stop_signal::number(signal).is_none() {
-                faults.invalid(at, signal, "must be a signal of Linux, for example SIGUSR1 or SIGRTMIN+3");
+                faults.invalid(at, signal, "must be a Linux signal, for example SIGUSR1 or SIGRTMIN+3");
             }
         }
     }

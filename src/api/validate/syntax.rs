@@ -40,19 +40,19 @@ fn is_name(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// For container names, namespaces and host names.
+/// Checks the name of a container or a namespace, or a host name.
 pub(super) fn dns_label(text: &str) -> Complaints {
     let form = (!is_label(text)).then(|| LABEL_FORM.to_owned());
     too_long(text, LABEL).into_iter().chain(form).collect()
 }
 
-/// For pod names and search domains.
+/// Checks the name of a pod, or a search domain.
 pub(super) fn dns_subdomain(text: &str) -> Complaints {
     let form = (!text.split('.').all(is_label)).then(|| SUBDOMAIN_FORM.to_owned());
     too_long(text, SUBDOMAIN).into_iter().chain(form).collect()
 }
 
-/// For keys of labels and annotations, and names of resources: `[prefix/]name`.
+/// Checks the key of a label or an annotation, or the name of a resource: `[prefix/]name`.
 pub(super) fn qualified_name(text: &str) -> Complaints {
     let mut complaints = Vec::new();
     let mut parts = text.split('/');
@@ -88,7 +88,7 @@ pub(super) fn label_value(text: &str) -> Complaints {
     too_long(text, LABEL).into_iter().chain(form).collect()
 }
 
-/// A key of a ConfigMap or a Secret. It can be a file name.
+/// Checks a key of a ConfigMap or a Secret. A key can become the name of a file.
 pub(super) fn config_key(text: &str) -> Complaints {
     let mut complaints = Vec::new();
     if text.len() > SUBDOMAIN {
@@ -105,14 +105,15 @@ pub(super) fn config_key(text: &str) -> Complaints {
     complaints
 }
 
-/// Any printable ASCII character except `=`, as in Kubernetes 1.32 and later.
+/// Checks the name of an environment variable. Any printable ASCII character except `=` is allowed, as in Kubernetes
+/// 1.32 and later.
 pub(super) fn env_name(text: &str) -> Complaints {
     let fine = !text.is_empty() && text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=');
     let form = "a valid environment variable name must consist only of printable ASCII characters other than '='";
     if fine { Vec::new() } else { vec![form.to_owned()] }
 }
 
-/// The name of a port, in the form of an IANA service name.
+/// Checks the name of a port, which has the form of an IANA service name.
 pub(super) fn port_name(text: &str) -> Complaints {
     let mut complaints: Complaints = too_long(text, 15).into_iter().collect();
     let mut add = |wrong: bool, what: &str| {
@@ -130,7 +131,7 @@ pub(super) fn port_name(text: &str) -> Complaints {
     complaints
 }
 
-/// A UID is part of paths and cgroup names. Therefore only letters, digits and dashes are allowed.
+/// Checks a UID. It is part of paths and cgroup names, so only letters, digits and dashes are allowed.
 pub(super) fn uid(text: &str) -> Complaints {
     let fine = text.len() <= LABEL
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
@@ -147,7 +148,7 @@ pub(super) fn ip(text: &str) -> Complaints {
     }
 }
 
-/// Lower-case letters, digits, `-` and `_`, in parts separated by dots or slashes.
+/// Checks the name of a sysctl: lower-case letters, digits, `-` and `_`, in parts separated by dots or slashes.
 pub(super) fn sysctl_name(text: &str) -> Complaints {
     let alnum = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let part = |p: &str| {

@@ -12,14 +12,14 @@ fn with_spec(spec: Value) -> Vec<String> {
     faults(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}))
 }
 
-/// One container with these additional fields.
+/// Returns the faults of a pod whose container has these additional fields.
 fn with_container(more: Value) -> Vec<String> {
     let mut container = json!({"name": "main", "image": "img:1"});
     merge(&mut container, more);
     with_spec(json!({"containers": [container]}))
 }
 
-/// A valid pod with these additional fields in its spec.
+/// Returns the faults of a valid pod with these additional fields in its spec.
 fn with_fields(more: Value) -> Vec<String> {
     let mut spec = json!({"containers": [{"name": "main", "image": "img:1"}]});
     merge(&mut spec, more);
@@ -784,6 +784,6 @@ fn a_stop_signal_needs_the_operating_system_and_exists() {
     assert_eq!(of("SIGRTMIN+3", json!({"name": "linux"})), [""; 0]);
     let unnamed = format!("{at}: Forbidden: may not be set for containers with empty `spec.os.name`");
     assert_eq!(of("SIGUSR1", Value::Null), [unnamed]);
-    let unknown = "must be a signal of Linux, for example SIGUSR1 or SIGRTMIN+3";
+    let unknown = "must be a Linux signal, for example SIGUSR1 or SIGRTMIN+3";
     assert_eq!(of("USR1", json!({"name": "linux"})), [format!("{at}: Invalid value: \"USR1\": {unknown}")]);
 }

@@ -1,4 +1,4 @@
-//! `hostUsers`: fields that depend on it.
+//! The fields that depend on `hostUsers`.
 
 use crate::api::k8s::{Container, PodSpec};
 use crate::api::problem::{At, Faults};
@@ -40,14 +40,14 @@ pub(super) fn of_container(container: &Container, own: bool, at: At<'_>, faults:
         id(context.run_as_user, at.field("runAsUser"), faults);
         id(context.run_as_group, at.field("runAsGroup"), faults);
     } else if context.proc_mount.as_deref() == Some("Unmasked") {
-        // `podman generate kube` writes it for a container with unmasked paths.
+        // `podman generate kube` writes `Unmasked` for a container with unmasked paths.
         let detail =
             "`hostUsers` must be false to use `Unmasked`; set hostUsers: false in the spec, or remove procMount";
         faults.invalid(at.field("procMount"), "Unmasked", detail);
     }
 }
 
-/// *(Ours: in a kubelet, the runtime fails to start the container.)* Other ids do not exist in the pod.
+/// Rejects an id that does not exist in the pod. *(Ours: in a kubelet, the runtime fails to start the container.)*
 fn id(id: Option<i64>, at: At<'_>, faults: &mut Faults) {
     if let Some(id) = id.filter(|id| *id >= i64::from(IDS_PER_POD)) {
         faults.invalid(at, id, "must be less than 65536 when `hostUsers` is false");

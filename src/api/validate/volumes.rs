@@ -1,6 +1,7 @@
 //! The volumes of a pod, and the volumeMounts of its containers (`mounts`).
 //!
-//! Wherry has the volumes that need no cluster and no storage driver. Every other source is rejected by name.
+//! Wherry supports the volume sources that need neither a cluster nor a storage driver. Every other source is
+//! rejected by name.
 
 use super::complaints::{complain, one_of};
 use super::syntax;
@@ -44,7 +45,7 @@ pub(super) fn volumes(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// Checks that the volume has one source, and the fields of the source.
+/// Checks that the volume has exactly one source, and validates the fields of the source.
 fn source(volume: &Volume, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     let known = [
         (volume.config_map.is_some(), "configMap"),
@@ -102,8 +103,8 @@ fn source(volume: &Volume, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// The sources that Wherry does not have. There is no `..` in the pattern, so a new source cannot be accepted by
-/// accident.
+/// Returns the sources that Wherry does not support, and whether each of them is set. There is no `..` in the
+/// pattern, so a new source cannot be accepted by accident.
 fn others(volume: &Volume) -> [(bool, &'static str); 23] {
     let Volume {
         name: _,
@@ -193,7 +194,7 @@ fn empty_dir(source: &EmptyDirVolumeSource, spec: &PodSpec, at: At<'_>, faults: 
     }
 }
 
-/// The sizes of all huge pages that the containers request, in bytes, each once.
+/// Returns the sizes of the huge pages that the containers request, in bytes, without duplicates.
 fn requested_pages(spec: &PodSpec) -> Vec<u64> {
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     let requests = containers.filter_map(|container| container.resources.as_ref()?.requests.as_ref());
@@ -257,7 +258,7 @@ fn projected(source: &ProjectedVolumeSource, spec: &PodSpec, at: At<'_>, faults:
     }
 }
 
-/// The paths that a source names itself.
+/// Returns the paths that a source specifies explicitly.
 fn projected_paths(source: &VolumeProjection) -> impl Iterator<Item = &str> {
     fn of(items: &Option<Vec<KeyToPath>>) -> Vec<&str> {
         items.iter().flatten().map(|item| item.path.as_str()).collect()

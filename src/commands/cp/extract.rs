@@ -1,8 +1,9 @@
 //! Extracts an archive from a container, which may be hostile.
 //!
-//! A path with `..`, an absolute path and a path outside of the requested one are skipped. A symbolic link is created
-//! only if it leads to a place within the copy, also through other links. Devices, pipes and sockets are skipped.
-//! Memory does not grow with the archive: `Limited` bounds the headers, which the tar library reads as a whole.
+//! An entry is skipped if its path is absolute, contains `..`, or is outside the requested path. A symbolic link is
+//! created only if it leads to a location within the copy, even through other links. Devices, pipes and sockets are
+//! skipped. Memory does not grow with the archive: `Limited` bounds the headers, which the tar library reads as a
+//! whole.
 
 use super::skipped::Skipped;
 use super::tree::Tree;
@@ -14,16 +15,17 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
 use tar::{Archive, Entry, EntryType};
 
-/// Maximum length of the headers of an entry, with its long names, in bytes.
+/// Maximum length of the headers of an entry, including its long names, in bytes.
 const MAX_HEADERS: u64 = 1 << 20;
-/// Maximum memory for directories that get their permissions only at the end, because their owner cannot write to them,
-/// in bytes.
+/// Maximum memory, in bytes, for the directories whose permissions are set only at the end, because they do not let
+/// their owner write.
 const MAX_DEFERRED: usize = 4 << 20;
 
-/// Extracts all entries below `name` to the tree; None: all entries. Returns their number.
+/// Extracts the entries below `name` to the tree, or all entries if it is None. Returns the number of extracted
+/// entries.
 ///
 /// # Errors
-/// The archive is invalid or cut, or `input` fails.
+/// The archive is invalid or truncated, or `input` fails.
 pub fn extract(input: impl Read, name: Option<&str>, tree: &Tree, skipped: &mut Skipped) -> io::Result<u64> {
     let left = Rc::new(Cell::new(Some(MAX_HEADERS)));
     let mut archive = Archive::new(Limited { input, left: left.clone() });
@@ -58,7 +60,7 @@ fn extract_all<R: Read>(
             Err(Fault::Skip(why)) => skipped.warn(&format!("{}: skipped: {why}", String::from_utf8_lossy(&full))),
             Err(Fault::Input(e)) => return Err(e),
         }
-        // The library skips the rest, if any, in `next`. That is not part of the headers.
+        // Skip the rest of the entry here: in `next`, the library would read it under the limit for headers.
         io::copy(&mut entry, &mut io::sink())?;
     }
     for (full, mode) in deferred.directories.iter().rev() {
@@ -69,7 +71,7 @@ fn extract_all<R: Read>(
     Ok(copied)
 }
 
-/// The directories that get their permissions at the end: the paths in the archive and the modes.
+/// The directories whose permissions are set at the end: their paths in the archive and their modes.
 #[derive(Default)]
 struct Deferred {
     directories: Vec<(Box<[u8]>, u32)>,
@@ -77,7 +79,7 @@ struct Deferred {
 }
 
 impl Deferred {
-    /// False: there is no room.
+    /// Adds a directory. Returns false if the limit does not allow it.
     fn push(&mut self, full: &[u8], mode: u32) -> bool {
         let bytes = full.len() + size_of::<(Box<[u8]>, u32)>();
         let fits = self.bytes + bytes <= MAX_DEFERRED;
@@ -91,9 +93,9 @@ impl Deferred {
 
 /// Why an entry was not copied.
 enum Fault {
-    /// Its own fault. The next one may be fine.
+    /// The entry itself is at fault. The next one may be fine.
     Skip(String),
-    /// The archive is truncated.
+    /// The archive cannot be read further.
     Input(io::Error),
 }
 
@@ -103,7 +105,7 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// The parts of an entry's path below the requested file or directory.
+/// Returns the components of an entry's path below the requested file or directory.
 ///
 /// # Errors
 /// The path leads elsewhere.
@@ -118,16 +120,16 @@ fn below<'a>(full: &'a [u8], name: Option<&str>) -> Result<Vec<&'a OsStr>, &'sta
     }
     if let Some(name) = name {
         if parts.first().is_none_or(|first| *first != name) {
-            return Err("a path outside of the requested one");
+            return Err("a path outside the requested one");
         }
         parts.remove(0);
     }
     Ok(parts)
 }
 
-/// Whether a symbolic link leads to a place within the copy. `depth`: of its directory. `..` is only permitted at the
-/// beginning, where it starts from a directory that is not a link itself; so each link leads inside, and all links
-/// together.
+/// Reports whether a symbolic link leads to a location within the copy. `depth` is the depth of its directory. `..`
+/// is permitted only at the beginning, where it starts from a directory that is not a link itself. So each link stays
+/// inside, and so does any chain of links.
 fn stays_inside(depth: usize, to: &[u8]) -> bool {
     let parts: Vec<&[u8]> = to.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
     let ups = parts.iter().take_while(|part| **part == b"..").count();
@@ -145,8 +147,8 @@ fn extract_one<R: Read>(
     let mode = entry.header().mode()?;
     let to = entry.link_name_bytes().map(|to| to.into_owned()).unwrap_or_default();
     match entry.header().entry_type() {
-        // Its header can claim any size, and the zeros would have to be written. tar makes such entries only with
-        // --sparse.
+        // The header of a sparse file can claim any size, and all the zeros would have to be written. tar creates
+        // such entries only with --sparse.
         EntryType::GNUSparse => {
             let name = shorten(&String::from_utf8_lossy(&entry.path_bytes()), 200);
             let why = format!("{name}: a sparse file, which cannot be copied; use `wherry exec POD -- cat FILE`");
@@ -160,7 +162,7 @@ fn extract_one<R: Read>(
         EntryType::Directory => {
             tree.create_directory(path, mode)?;
             if mode & 0o700 != 0o700 && !deferred.push(&entry.path_bytes(), mode) {
-                return skip("there are too many directories that their owner cannot change; it stays writable");
+                return skip("too many directories are not writable for their owner; this one stays writable");
             }
             Ok(())
         }
@@ -176,18 +178,18 @@ fn extract_one<R: Read>(
             Ok(from) => Ok(tree.create_hard_link(path, &from)?),
             Err(why) => Err(Fault::Skip(format!("a hard link to {why}"))),
         },
-        EntryType::Block | EntryType::Char | EntryType::Fifo => skip("it is neither a file, a directory nor a link"),
+        EntryType::Block | EntryType::Char | EntryType::Fifo => skip("it is not a file, a directory or a link"),
         other => Err(Fault::Skip(format!("unknown type {:?}", char::from(other.as_byte())))),
     }
 }
 
-/// Copies the content of an entry, which has to be complete.
+/// Copies the content of an entry. It is an error if the content is incomplete.
 fn copy<R: Read>(entry: &mut Entry<'_, R>, file: &mut impl Write) -> Result<(), Fault> {
     let (mut buffer, mut copied) = (vec![0; 64 * 1024], 0);
     loop {
         match entry.read(&mut buffer) {
             Ok(0) if copied < entry.size() => {
-                return Err(Fault::Input(io::Error::new(ErrorKind::UnexpectedEof, "the archive is cut")));
+                return Err(Fault::Input(io::Error::new(ErrorKind::UnexpectedEof, "the archive is truncated")));
             }
             Ok(0) => return Ok(()),
             Ok(n) => {
@@ -273,7 +275,7 @@ mod tests {
         assert_eq!(fs::read(top.join("deep/link")).unwrap(), b"#!/bin/sh\n");
         assert_eq!(fs::read(top.join("hard")).unwrap(), b"content");
         assert_eq!((mode(&top.join("closed")), mode(&top.join("closed/run"))), (0o500, 0o711));
-        // For the removal of the directory.
+        // Lets the temporary directory be removed.
         fs::set_permissions(top.join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
     }
 
@@ -284,7 +286,7 @@ mod tests {
         fs::create_dir_all(target.join("top")).unwrap();
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("file"), "old").unwrap();
-        // An older link of the user.
+        // A link of the user that existed before.
         symlink(&outside, target.join("top/old")).unwrap();
         let absolute = outside.join("file").display().to_string();
         let mut archive = Builder::new(Vec::new());
@@ -311,7 +313,7 @@ mod tests {
         // A link that leads inside, and a file through it.
         add(&mut archive, EntryType::Symlink, "./top/dir/up", "..", 0o777, b"");
         file(&mut archive, "./top/dir/up/through", "evil");
-        // A link through a link: it would lead outside if `..` was permitted after a name.
+        // A link through a link: it would lead outside if `..` were permitted after a name.
         add(&mut archive, EntryType::Symlink, "./top/dir/out", "up/../outside", 0o777, b"");
         file(&mut archive, "./top/fine", "fine");
         assert_eq!(extracted(archive, &target), (2, hostile.len() + 2));
@@ -345,7 +347,7 @@ mod tests {
     fn endless_headers_and_a_cut_archive_are_errors() {
         let dir = tempfile::tempdir().unwrap();
         let tree = Tree::open(dir.path(), Some("top")).unwrap();
-        // A long name of a gigabyte.
+        // A file name with a length of a gigabyte.
         let mut header = Header::new_gnu();
         header.set_entry_type(EntryType::GNULongName);
         header.set_size(1 << 30);
@@ -367,7 +369,7 @@ mod tests {
         let kept = (0..1000).filter(|_| deferred.push(&path, 0o500)).count();
         let bytes: usize = deferred.directories.iter().map(|(full, _)| full.len()).sum();
         assert!(kept == 41 && bytes <= MAX_DEFERRED, "{kept} {bytes}");
-        // An archive reports those that do not fit.
+        // Directories beyond the limit are reported as skipped.
         let dir = tempfile::tempdir().unwrap();
         let mut archive = Builder::new(Vec::new());
         for _ in 0..45 {

@@ -1,7 +1,7 @@
-//! `wherry cp`: copies files between this machine and a container, as tar archives. `tar` has to be in the container.
+//! `wherry cp`: copies files between this machine and a container, as tar archives. The container must have `tar`.
 //!
 //! An archive from a container is hostile input: `extract` decides which entries are written, and `tree` writes only
-//! below the target. `pack` makes the archive for the other direction.
+//! below the target. `pack` creates the archive for the other direction.
 
 mod extract;
 mod pack;
@@ -23,24 +23,24 @@ use std::io::BufRead as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// Time limit for the test whether the target in the container is a directory.
+/// Time limit for testing whether the target in the container is a directory.
 const TEST_SECONDS: u64 = 30;
 
 #[derive(Debug, clap::Args)]
 pub struct CopyArgs {
     /// POD:PATH or a local path; POD is NAME, NAMESPACE/NAME, or a UID. A local path with a colon starts with / or ./
     source: String,
-    /// The same for the target. If it is a directory, the copy is in it under its own name
+    /// POD:PATH or a local path. If it is a directory, the copy is created in it under the name of the source
     target: String,
     /// The pod's namespace [default: any]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Name of the container [default: that of the annotation kubectl.kubernetes.io/default-container, else the first]
+    /// Name of the container [default: from the annotation kubectl.kubernetes.io/default-container, else the first]
     #[arg(short, long)]
     container: Option<String>,
 }
 
-/// The pod in an argument of the command, if it has one.
+/// Returns the pod in an argument of the command, if the argument names one.
 pub fn pod(argument: &str) -> Option<&str> {
     match Side::parse(argument) {
         Side::Remote { pod, .. } => Some(pod),
@@ -55,7 +55,7 @@ struct Container<'a> {
     name: Option<String>,
 }
 
-/// Exit code 1 if something was skipped.
+/// Copies the files. Returns exit code 1 if something was skipped.
 pub fn run(socket: &Path, query: CopyArgs) -> Result<u8, Failure> {
     let usage = |words: &str| Failure::Message(words.to_owned(), 2);
     let (source, target) = (Side::parse(&query.source), Side::parse(&query.target));
@@ -69,7 +69,7 @@ pub fn run(socket: &Path, query: CopyArgs) -> Result<u8, Failure> {
             download(&find(pod)?, &Remote::parse(path).map_err(|e| usage(&e))?, target)?
         }
         (Side::Local(source), Side::Remote { pod, path }) => upload(source, &find(pod)?, path)?,
-        _ => return Err(usage("one of the two paths must be POD:PATH, and the other one local")),
+        _ => return Err(usage("one of the two paths must be POD:PATH, and the other a local path")),
     };
     if skipped.count > MAX_WARNINGS {
         print_message(&format!("{} files were not copied; the first {MAX_WARNINGS} are listed above", skipped.count));
@@ -95,7 +95,7 @@ fn download(container: &Container<'_>, source: &Remote, target: &Path) -> Result
 fn upload(source: &Path, container: &Container<'_>, path: &str) -> Result<Skipped, Failure> {
     let name = paths::local_name(source).map_err(|e| Failure::message(format!("{}: {e}", source.display())))?;
     let cannot = |e: std::io::Error| Failure::message(format!("cannot read {}: {e}", source.display()));
-    // Before anything starts in the container.
+    // Check the source before anything starts in the container.
     std::fs::symlink_metadata(source).map_err(cannot)?;
     let is_directory = path.is_empty() || path.ends_with('/') || container.has_directory(path)?;
     let remote = if is_directory { Remote::inside(path, &name) } else { Remote::parse(path) };
@@ -121,8 +121,9 @@ impl Container<'_> {
         Ok(Bytes::new(Session::start(&url, channels).map_err(Failure::message)?))
     }
 
-    /// Waits for the end of `tar`. A failure of tar is the cause of an error on this side, `ours`. The exception is an
-    /// error of this side alone: tar then fails because its output is not read any more.
+    /// Waits for the end of `tar`. If tar has failed, its failure is reported, because it is the cause of an error on
+    /// this side (`ours`). The exception is an error on this side while tar still runs: tar would then fail only
+    /// because nobody reads its output.
     fn finish(&self, bytes: Bytes, ours: Option<&std::io::Error>) -> Result<(), Failure> {
         if ours.is_some_and(|e| e.kind() != std::io::ErrorKind::BrokenPipe) && !bytes.has_ended() {
             return Ok(());
@@ -138,15 +139,14 @@ impl Container<'_> {
             Some(End::Failed(words))
                 if words.contains("executable file not found") || words.contains("no such file") =>
             {
-                let remedy =
-                    "wherry cp needs the program tar in the container; use `wherry exec` with a program that is there";
+                let remedy = "wherry cp needs the program tar in the container; use `wherry exec` with another program";
                 Err(Failure::message(format!("{remedy}: {words}")))
             }
             Some(End::Failed(words)) => Err(Failure::message(words)),
         }
     }
 
-    /// Whether the path is a directory. If the container has no program to find out, it is not one.
+    /// Reports whether the path is a directory. Without the program `test` in the container, the answer is no.
     fn has_directory(&self, path: &str) -> Result<bool, Failure> {
         let command = ["test", "-d", path].map(str::to_owned).to_vec();
         let (uid, container, timeout_seconds) = (self.uid.clone(), self.name.clone(), TEST_SECONDS);
@@ -156,8 +156,8 @@ impl Container<'_> {
             AgentAnswer::Done(mut reader) => {
                 let mut head = String::new();
                 reader.read_line(&mut head).map_err(|e| Failure::message(format!("/exec: {e}")))?;
-                let head: ExecHead =
-                    serde_json::from_str(&head).map_err(|e| Failure::message(format!("/exec: invalid answer: {e}")))?;
+                let head: ExecHead = serde_json::from_str(&head)
+                    .map_err(|e| Failure::message(format!("/exec: invalid response: {e}")))?;
                 Ok(head.exit_code == 0)
             }
             AgentAnswer::Refused(502, _) => Ok(false),

@@ -8,14 +8,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use tar::{Builder, EntryType, Header};
 
-/// Writes the archive of `source`, whose name in it is `name`. It has no owners: the files belong to the user of the
-/// container. A file that cannot be read is skipped.
+/// Writes an archive of `source`, which has the name `name` in the archive. The archive contains no owners: the
+/// extracted files belong to the user of the container. A file that cannot be read is skipped.
 ///
 /// # Errors
 /// `output` fails.
 pub fn pack(source: &Path, name: &str, output: &mut impl Write, skipped: &mut Skipped) -> io::Result<()> {
     let mut archive = Builder::new(output);
-    // Paths on this machine and in the archive that wait for their turn.
+    // The remaining files: their paths on this machine and in the archive.
     let mut waiting = vec![(source.to_owned(), PathBuf::from(name))];
     while let Some((path, entry)) = waiting.pop() {
         match LocalFile::look(&path) {
@@ -26,7 +26,7 @@ pub fn pack(source: &Path, name: &str, output: &mut impl Write, skipped: &mut Sk
     archive.finish()
 }
 
-/// A local file, opened or read before anything of it is in the archive.
+/// A local file, which is opened or read before any part of it is added to the archive.
 enum LocalFile {
     File(File, Metadata),
     Directory(Vec<PathBuf>, Metadata),
@@ -51,7 +51,7 @@ impl LocalFile {
             let metadata = file.metadata().map_err(words)?;
             Ok(LocalFile::File(file, metadata))
         } else {
-            Err("it is neither a file, a directory nor a link".to_owned())
+            Err("it is not a file, a directory or a link".to_owned())
         }
     }
 }
@@ -71,7 +71,7 @@ fn add<W: Write>(
             archive.append_data(&mut header, entry, content)
         }
         LocalFile::Directory(paths, metadata) => {
-            // The first in the order of names comes first.
+            // Reverse the order, so that the files are taken from the end in alphabetical order.
             let named = |p: PathBuf| p.file_name().map(|name| entry.join(name)).map(|entry| (p, entry));
             waiting.extend(paths.into_iter().rev().filter_map(named));
             archive.append_data(&mut header(EntryType::Directory, &metadata), entry, io::empty())
@@ -92,8 +92,8 @@ fn header(kind: EntryType, metadata: &Metadata) -> Header {
     header
 }
 
-/// The content of a file with exactly the length that the archive announces, even if the file changes meanwhile: then
-/// its end is missing, or is zeros.
+/// The content of a file with exactly the length that the archive's header contains, even if the file changes
+/// meanwhile. In that case, the end of the content is cut off or filled with zeros.
 struct Exactly {
     file: File,
     left: u64,
@@ -105,7 +105,7 @@ impl Read for Exactly {
         if room == 0 {
             return Ok(0);
         }
-        // A read error in the middle of an entry leaves no other way either.
+        // Zeros are also the only option after a read error in the middle of an entry.
         let n = match self.file.read(&mut buffer[..room]) {
             Ok(n @ 1..) => n,
             Ok(_) | Err(_) => {

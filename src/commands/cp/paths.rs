@@ -1,4 +1,4 @@
-//! The two paths of a copy.
+//! Parses the two paths of a copy.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,7 +13,7 @@ pub enum Side<'a> {
 
 impl Side<'_> {
     pub fn parse(text: &str) -> Side<'_> {
-        // No name of a pod starts like this.
+        // The name of a pod cannot start like this.
         let is_path = text.starts_with(['/', '.', '~']);
         match text.split_once(':') {
             Some((pod, path)) if !is_path => Side::Remote { pod, path },
@@ -32,7 +32,7 @@ pub struct Remote {
 
 impl Remote {
     /// # Errors
-    /// There is no path.
+    /// The path is empty.
     pub fn parse(path: &str) -> Result<Remote, String> {
         if path.is_empty() {
             return Err("the path in the container is missing; write POD:PATH".to_owned());
@@ -51,10 +51,10 @@ impl Remote {
         Ok(Remote { directory: directory.to_owned(), name: Some(name.to_owned()) })
     }
 
-    /// `name` in the directory `path`; an empty path is the working directory of the container.
+    /// Returns the path of `name` in the directory `path`. An empty `path` is the working directory of the container.
     ///
     /// # Errors
-    /// The name is not text.
+    /// The name is not UTF-8.
     pub fn inside(path: &str, name: &OsStr) -> Result<Remote, String> {
         let name = name.to_str().ok_or_else(|| format!("the name {name:?} is not UTF-8"))?;
         let directory = if path.is_empty() { "." } else { path };
@@ -69,16 +69,16 @@ impl Remote {
         self.name.as_deref()
     }
 
-    /// The argument of tar. It cannot look like an option.
+    /// Returns the argument for tar. It starts with `./`, so it cannot look like an option.
     pub fn entry(&self) -> String {
         format!("./{}", self.name.as_deref().unwrap_or("."))
     }
 }
 
-/// The name of a local file or directory, also of `.`.
+/// Returns the name of a local file or directory, even for a path such as `.`.
 ///
 /// # Errors
-/// It does not exist, or has no name.
+/// The path does not exist, or has no name.
 pub fn local_name(path: &Path) -> io::Result<std::ffi::OsString> {
     match path.file_name() {
         Some(name) => Ok(name.to_owned()),

@@ -1,7 +1,7 @@
 //! Writes files below a directory, and nowhere else.
 //!
-//! Each part of a path is opened below its parent and without following symbolic links, so neither `..` nor a link,
-//! whether it is older or from the same archive, leads outside.
+//! Each component of a path is opened relative to its parent and without following symbolic links. So neither `..`
+//! nor a link leads outside, whether the link existed before or comes from the same archive.
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, linkat, mkdirat, openat, statat, symlinkat, unlinkat,
@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// The permissions that are kept. setuid and setgid are not: the files belong to another user here.
+/// The permission bits that are kept. setuid and setgid are dropped, because the copies belong to another user.
 const KEPT: u32 = 0o777;
 
 /// The root of the copy.
@@ -21,18 +21,18 @@ pub struct Tree {
     parent: OwnedFd,
     /// The file or directory in `parent` that the copy creates.
     name: OsString,
-    /// The user named it, so it may be a link or a device such as /dev/stdout.
+    /// The user gave this name, so it may be a link or a device such as /dev/stdout.
     named: bool,
-    /// It exists already, and keeps its permissions.
+    /// The file or directory already existed. A directory keeps its permissions.
     existed: bool,
 }
 
 impl Tree {
-    /// `target` is the path on the command line. If it is a directory, the copy is in it under `name`; without a name
-    /// it becomes the directory itself.
+    /// Opens `target`, the path on the command line. If it is a directory, the copy is created in it under `name`.
+    /// Without a name, the content of the copy goes into the directory itself.
     ///
     /// # Errors
-    /// The directory of the target cannot be opened.
+    /// The parent directory of the target cannot be opened.
     pub fn open(target: &Path, name: Option<&str>) -> io::Result<Tree> {
         let directory = |path: &Path| openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         if let (true, Some(name)) = (target.is_dir(), name) {
@@ -45,10 +45,10 @@ impl Tree {
         Ok(Tree { parent: directory(parent)?, name: name.to_owned(), named: true, existed: target.exists() })
     }
 
-    /// Opens the directory at `path`, whose missing parts are created.
+    /// Opens the directory at `path`, and creates its missing components.
     ///
     /// # Errors
-    /// A part is not a directory.
+    /// A component is not a directory.
     pub fn directory(&self, path: &[&OsStr]) -> io::Result<OwnedFd> {
         let mut directory = open_directory(&self.parent, &self.name, self.named)?;
         for part in path {
@@ -57,7 +57,7 @@ impl Tree {
         Ok(directory)
     }
 
-    /// Creates a directory. Its owner can always write to it until `set_mode`.
+    /// Creates a directory. Its owner has all permissions until `set_mode`.
     ///
     /// # Errors
     /// See `directory`.
@@ -84,7 +84,7 @@ impl Tree {
     /// Opens a new or empty file. Only its owner can read it until `finish_file`.
     ///
     /// # Errors
-    /// There is something else with this name.
+    /// Something other than a file exists under this name.
     pub fn create_file(&self, path: &[&OsStr]) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
@@ -97,22 +97,22 @@ impl Tree {
         create(self.directory(directory)?.as_fd(), name, flags, mode)
     }
 
-    /// Sets the permissions of a file that is complete.
+    /// Sets the permissions of a file after its content is complete.
     ///
     /// # Errors
     /// The file system does not support it.
     pub fn finish_file(&self, file: &File, mode: u32) -> io::Result<()> {
-        // A device that the user named keeps its own.
+        // A device that the user named keeps its own permissions.
         if is_regular(fstat(file)?.st_mode) {
             fchmod(file, Mode::from_raw_mode(mode & KEPT))?;
         }
         Ok(())
     }
 
-    /// Creates a symbolic link, or replaces a file with it. The caller has checked where it leads.
+    /// Creates a symbolic link. Replaces an existing file. The caller has checked where the link leads.
     ///
     /// # Errors
-    /// There is a directory with this name.
+    /// A directory with this name exists.
     pub fn create_symlink(&self, path: &[&OsStr], to: &OsStr) -> io::Result<()> {
         let Some((name, directory)) = path.split_last() else { return Err(Errno::INVAL.into()) };
         let directory = self.directory(directory)?;
@@ -123,8 +123,8 @@ impl Tree {
     /// Creates a hard link to a file in the tree.
     ///
     /// # Errors
-    /// `from` is not a regular file. (A hard link to a relative symbolic link could lead out of the tree from
-    /// another directory.)
+    /// `from` is not a regular file. (A relative symbolic link that is hard-linked into another directory could lead
+    /// out of the tree.)
     pub fn create_hard_link(&self, path: &[&OsStr], from: &[&OsStr]) -> io::Result<()> {
         let (Some((name, directory)), Some((old, old_directory))) = (path.split_last(), from.split_last()) else {
             return Err(Errno::INVAL.into());
@@ -134,7 +134,7 @@ impl Tree {
         }
         let (directory, old_directory) = (self.directory(directory)?, self.directory(old_directory)?);
         if !is_regular(statat(&old_directory, *old, AtFlags::SYMLINK_NOFOLLOW)?.st_mode) {
-            return Err(io::Error::other("it is a link to something that is not a file of this copy"));
+            return Err(io::Error::other("it is a link to something that is not part of this copy"));
         }
         remove(&directory, name)?;
         Ok(linkat(&old_directory, *old, &directory, *name, AtFlags::empty())?)
@@ -146,12 +146,12 @@ fn is_regular(mode: u32) -> bool {
 }
 
 fn create(directory: impl AsFd, name: &OsStr, flags: OFlags, mode: Mode) -> io::Result<File> {
-    // Without NONBLOCK, the open of a pipe would wait for its reader.
+    // Without NONBLOCK, opening a pipe would wait for a reader.
     let file = openat(directory, name, flags | OFlags::NOFOLLOW | OFlags::NONBLOCK, mode)?;
     if is_regular(fstat(&file)?.st_mode) {
         Ok(file.into())
     } else {
-        Err(io::Error::other("it exists and is not a file"))
+        Err(io::Error::other("it exists and is not a regular file"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The command line of `wherry join` and `wherry check --join`: the names of kubeadm.
+//! The command line of `wherry join` and `wherry check --join`. The options have the names that kubeadm uses.
 
 use super::discovery::{self, Pins};
 use crate::adapters::api_server::Contents;
@@ -28,7 +28,7 @@ pub struct JoinArgs {
     pub(super) config: Flags,
 }
 
-/// The cluster, and the credential for the join.
+/// The cluster, and the credential for joining it.
 #[derive(Debug, Default, clap::Args)]
 pub struct JoinTarget {
     /// Bootstrap token of the cluster
@@ -45,7 +45,7 @@ pub struct JoinTarget {
     kubeconfig: Option<PathBuf>,
 }
 
-/// Where the join begins.
+/// The starting point of a join.
 #[derive(Debug)]
 pub(super) enum JoinSource {
     Server { address: String, token: Token, pins: Pins },
@@ -53,7 +53,7 @@ pub(super) enum JoinSource {
 }
 
 impl JoinTarget {
-    /// At least one of the options is given.
+    /// Reports whether at least one of the options is given.
     pub fn is_given(&self) -> bool {
         self.token.is_some()
             || self.kubeconfig.is_some()
@@ -62,7 +62,7 @@ impl JoinTarget {
     }
 
     /// # Errors
-    /// The option, and the error in it. The text contains no secret.
+    /// An option is missing or invalid. The message names the option and contains no secret.
     pub(super) fn source(self, server: Option<&str>) -> Result<JoinSource, String> {
         let hashes = self.discovery_token_ca_cert_hash;
         let skip = self.discovery_token_unsafe_skip_ca_verification;
@@ -100,7 +100,7 @@ impl JoinTarget {
 }
 
 impl JoinSource {
-    /// The keys that the CA of the cluster may have, as far as they are known without its server.
+    /// Returns the keys that the cluster's CA may have, or None if they are not known before the discovery.
     pub(super) fn authorities(&self) -> Result<Option<Vec<CaHash>>, Failure> {
         match self {
             JoinSource::Server { pins: Pins::Hashes(hashes), .. } => Ok(Some(hashes.clone())),

@@ -11,15 +11,15 @@ use crate::commands::output::{Failure, print_message};
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The time between two looks at the request.
+/// The interval at which the request is polled.
 const PAUSE: Duration = Duration::from_millis(500);
-/// An automatic approval takes less time.
+/// The time after which the user is told that the request waits. An automatic approval takes less time.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Why there is no certificate.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// The request waits for its approval. The key is kept for a further join.
+    /// The request waits for approval. The key is kept for the next join.
     Pending(String),
     Other(String),
 }
@@ -40,7 +40,7 @@ impl Failed {
 enum ServerAnswer {
     Done(ApiResponse),
     Refused(Refusal),
-    /// No answer, or the server cannot do it now.
+    /// There was no response, or the server cannot handle the request now.
     Later(String),
 }
 
@@ -57,10 +57,10 @@ fn call(api: &mut Blocking, request: crate::api::cluster::request::ApiRequest) -
     }
 }
 
-/// Returns the certificate chain in PEM.
+/// Requests the certificate and waits for it. Returns the certificate chain in PEM.
 ///
 /// # Errors
-/// The request is refused, denied, or not approved in time.
+/// The request was refused, denied, or not approved in time.
 pub(super) fn get(
     api: &mut Blocking,
     directory: &IdentityDirectory,
@@ -87,17 +87,17 @@ pub(super) fn get(
                     SigningProgress::Pending => {}
                 }
             }
-            // An earlier attempt has made it.
+            // An earlier attempt has created the request.
             ServerAnswer::Refused(refusal) if !made && refusal.failure == Cause::AlreadyExists => {
                 made = true;
                 continue;
             }
-            // It was removed.
+            // The request was removed, so it is created again.
             ServerAnswer::Refused(refusal) if made && refusal.failure == Cause::NotFound => made = false,
             ServerAnswer::Refused(refusal) => return Err(Failed::Other(forbidden(&refusal))),
             ServerAnswer::Later(why) => {
                 if trouble.is_none() {
-                    print_message(&format!("the API server does not answer: {why}; trying again"));
+                    print_message(&format!("the API server does not respond: {why}; trying again"));
                 }
                 trouble = Some(why);
             }
@@ -118,7 +118,7 @@ pub(super) fn get(
     }
 }
 
-/// `trouble`: why the last request to the API server has failed.
+/// Returns the error for a timeout. `trouble`: why the last request to the API server has failed.
 fn too_late(trouble: Option<String>, name: &str, timeout: Duration) -> Failed {
     let seconds = timeout.as_secs();
     Failed::Pending(match trouble {
@@ -130,7 +130,7 @@ fn too_late(trouble: Option<String>, name: &str, timeout: Duration) -> Failed {
     })
 }
 
-/// The next join makes another request.
+/// Removes the key, so that the next join creates another request. Returns the error.
 fn refused(directory: &IdentityDirectory, request: &SigningRequest, why: &str) -> Failed {
     let forgotten = directory.forget_key(Signer::Client).err().map(|e| format!("; {e}")).unwrap_or_default();
     Failed::Other(format!(

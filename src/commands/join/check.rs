@@ -1,7 +1,8 @@
-//! `wherry check --join`: tests beforehand whether `wherry join` with the same arguments can succeed. Prints a line for
-//! each check.
+//! `wherry check --join`: checks whether `wherry join` with the same arguments can succeed. Prints a line for each
+//! check.
 //!
-//! Exit code 0: no error (there may be warnings); 1: an error. Changes nothing, here or at the cluster.
+//! Exit code 0: no error (there may be warnings); 1: an error. The command changes nothing on this machine or in the
+//! cluster.
 
 use super::arguments::JoinSource;
 use super::discovery::{DiscoveryStage, NEW_TOKEN, TIMEOUT, discover, unreachable};
@@ -25,14 +26,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// A larger difference of the clocks makes new certificates invalid: the control plane dates them back by five minutes.
+/// The difference between the clocks, in seconds, from which new certificates are not valid yet on this machine. The
+/// control plane backdates certificates by only five minutes.
 const CLOCK_ERROR: i64 = 300;
 const CLOCK_WARNING: i64 = 30;
-/// A node may be older than the API server by this number of minor versions.
+/// Maximum number of minor versions by which a node may be older than the API server.
 const SKEW: u32 = 3;
 
 const CSRS: (&str, &str) = ("certificates.k8s.io", "certificatesigningrequests");
-/// The calls of a join with a token: verb, group, resource.
+/// The calls for joining with a token: verb, group, resource.
 const OF_TOKEN: [(&str, &str, &str); 2] = [("create", CSRS.0, CSRS.1), ("get", CSRS.0, CSRS.1)];
 /// The calls of a node.
 const OF_NODE: [(&str, &str, &str); 14] = [
@@ -52,7 +54,7 @@ const OF_NODE: [(&str, &str, &str); 14] = [
     ("get", CSRS.0, CSRS.1),
 ];
 
-/// Runs the checks. `files`: the positional arguments, of which the server is the only one.
+/// Runs the checks. `files` are the positional arguments: only the server is allowed.
 pub fn run(
     out: &mut dyn Write,
     flags: &Flags,
@@ -64,7 +66,7 @@ pub fn run(
     let server = match files {
         [] => None,
         [server] => Some(server.to_str().ok_or_else(|| usage("the address of the server is not text"))?),
-        _ => return Err(usage("--join takes one address of a server")),
+        _ => return Err(usage("--join takes one server address")),
     };
     let source = target.source(server).map_err(|why| Failure::Message(why, 2))?;
     let loaded = config::load(flags);
@@ -98,12 +100,12 @@ fn membership(config: &Config, source: &JoinSource) -> Finding {
     let accepted = source.authorities().and_then(|hashes| hashes.map_or(Ok(()), |hashes| membership.accepts(&hashes)));
     match accepted.and_then(|()| membership.is_node(&config.node_name)) {
         Err(failure) => failed(failure),
-        Ok(true) => Finding::ok(check, format!("this machine is a node of {} already", membership.server())),
+        Ok(true) => Finding::ok(check, format!("this machine is already a node of {}", membership.server())),
         Ok(false) => Finding::ok(check, "this machine is a node of this cluster, and needs a new certificate"),
     }
 }
 
-/// The checks of the server. The first one that fails ends them.
+/// Checks the server. Stops at the first check that fails.
 fn cluster(source: JoinSource, node: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     let cluster = match source {
@@ -139,7 +141,7 @@ fn cluster(source: JoinSource, node: &str) -> Vec<Finding> {
     found
 }
 
-/// None: it is not an address.
+/// Checks whether the server accepts connections. Returns None if `address` is not an address.
 fn connected(address: &str) -> Option<Finding> {
     let check = "address";
     let authority = Credentials::unverified(address.split('/').next().unwrap_or_default()).ok()?.authority();
@@ -157,18 +159,18 @@ fn connected(address: &str) -> Option<Finding> {
             Err(e) => why = format!("{address}: {e}"),
         }
     }
-    let remedy = "correct the address, or let a firewall between here and the control plane pass this port";
+    let remedy = "correct the address, or open this port in the firewalls on the way to the control plane";
     Some(Finding::error(check, why, remedy))
 }
 
-/// The steps of the discovery as findings.
+/// Converts the steps of the discovery to findings.
 fn staged(result: Result<Contents, (DiscoveryStage, String)>) -> (Vec<Finding>, Option<Contents>) {
     let stages = [
         (
             DiscoveryStage::ClusterInfo,
             "cluster-info",
-            "the server shows it",
-            "use an address of the API server of a cluster of kubeadm",
+            "the server provides it",
+            "use the address of an API server of a kubeadm cluster",
         ),
         (DiscoveryStage::Token, "token", "has signed cluster-info", NEW_TOKEN),
         (
@@ -196,7 +198,7 @@ fn staged(result: Result<Contents, (DiscoveryStage, String)>) -> (Vec<Finding>, 
     (found, result.ok())
 }
 
-/// The checks that need the credential of the join.
+/// Performs the checks that need the credential for joining.
 fn with_credential(cluster: &Cluster, node: &str) -> Vec<Finding> {
     let check = "credential";
     let remedy = "provide a valid token or client certificate";
@@ -212,14 +214,14 @@ fn with_credential(cluster: &Cluster, node: &str) -> Vec<Finding> {
     };
     let mut found = vec![clock(answered.date, Timestamp::now()), version(&answered.response.body)];
     let settings = match get(&mut api, requests::read_kubelet_configuration()) {
-        Ok(_) => Finding::ok("settings", "the kubelets' configuration of the cluster can be read"),
+        Ok(_) => Finding::ok("settings", "the cluster's kubelet configuration can be read"),
         Err(Wrong::Refused(refusal)) if refusal.failure == Cause::Unauthorized => {
             found.push(Finding::error(check, format!("the server does not accept the {name} ({refusal})"), remedy));
             return found;
         }
         Err(wrong) => Finding::warning(
             "settings",
-            format!("the kubelets' configuration of the cluster cannot be read ({wrong})"),
+            format!("the cluster's kubelet configuration cannot be read ({wrong})"),
             "set clusterDNS and clusterDomain in the configuration if pods need them",
         ),
     };
@@ -266,7 +268,7 @@ fn permissions(api: &mut Blocking, calls: &[(&str, &str, &str)], node: &str) -> 
             Ok(_) => denied.push(format!("{verb} {resource}")),
             Err(wrong) => {
                 let message = format!("the permissions cannot be determined ({wrong})");
-                return Finding::warning(check, message, "try again, or join and see");
+                return Finding::warning(check, message, "try again, or just join");
             }
         }
     }
@@ -296,7 +298,7 @@ fn clock(server: Option<Timestamp>, now: Timestamp) -> Finding {
     }
 }
 
-/// The rule of Kubernetes for the versions of a node and its API server.
+/// Checks the version of the API server against Kubernetes' version skew policy for nodes.
 fn version(body: &[u8]) -> Finding {
     let check = "version";
     let object: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -305,7 +307,7 @@ fn version(body: &[u8]) -> Finding {
     let Some(minor) = minor.filter(|_| version.starts_with("v1.")) else {
         return Finding::warning(
             check,
-            "the server does not tell its version",
+            "the server does not report its version",
             "check that it is a Kubernetes API server",
         );
     };
@@ -323,7 +325,8 @@ fn version(body: &[u8]) -> Finding {
     }
 }
 
-/// The node's server, which the API server connects to. Another node agent would have the port, too.
+/// Checks the port of the node's server, which the API server connects to. Another node agent would also use this
+/// port.
 fn port(config: &Config) -> Finding {
     let (check, port) = ("port", config.node_server.port);
     if port == 0 {
@@ -332,7 +335,7 @@ fn port(config: &Config) -> Finding {
     }
     match TcpListener::bind(("0.0.0.0", port)) {
         Ok(_) => Finding::ok(check, format!("{port} is free")),
-        // A running agent that is a node serves it.
+        // The running agent is already a node, and uses the port itself.
         Err(e) if e.kind() == ErrorKind::AddrInUse && config.kubeconfig.is_some() => {
             Finding::ok(check, format!("{port} is in use, as on every node"))
         }

@@ -1,9 +1,9 @@
-//! Discovery as kubeadm does it: from the address of a server, a bootstrap token and the hash of a CA to the verified
-//! CA of the cluster.
+//! Discovery as in kubeadm: finds the verified CA of the cluster from a server's address, a bootstrap token and the
+//! hash of a CA key.
 //!
-//! The first answer comes from a server that is not verified. It counts only with a signature that the owner of the
-//! token's secret made, and with a CA whose key has the given hash; and the same answer has to come again from the
-//! server that this CA verifies.
+//! The first response comes from a server that is not verified. It is accepted only if the owner of the token's
+//! secret has signed it and the key of its CA has the given hash. In addition, the server must return the same
+//! response over a connection that this CA verifies.
 
 use crate::adapters::api_server::{Answered, Blocking, Contents, Credentials};
 use crate::adapters::identity::NodeKubeconfig;
@@ -22,32 +22,33 @@ use std::time::Duration;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) const NEW_TOKEN: &str = "create a new one on the control plane: kubeadm token create --print-join-command";
 
-/// Which keys the CA may have.
+/// The keys that the CA may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Pins {
-    /// These.
+    /// Only keys with these hashes.
     Hashes(Vec<CaHash>),
-    /// Any: the signature of the token is the only proof.
+    /// Any key: the signature with the token is the only proof.
     Unsafe,
 }
 
-/// The steps of the discovery, in their order.
+/// The steps of the discovery, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DiscoveryStage {
-    /// The server answers.
+    /// The server responds.
     ClusterInfo,
-    /// The token has signed the answer.
+    /// The response is signed with the token.
     Token,
     /// The CA has one of the keys.
     Authority,
-    /// The server that the CA verifies gives the same answer.
+    /// The server returns the same response over a connection that the CA verifies.
     Verified,
 }
 
 /// Finds the cluster of the server at `address`.
 ///
 /// # Errors
-/// The step that failed, the error, and the remedy. The text contains nothing of the token's secret.
+/// The step that failed, and a message with the error and the remedy. The message contains no part of the token's
+/// secret.
 pub(super) fn discover(address: &str, token: &Token, pins: &Pins) -> Result<Contents, (DiscoveryStage, String)> {
     let at = |stage: DiscoveryStage| move |why: String| (stage, why);
     let unverified = Credentials::unverified(address).and_then(Blocking::new);
@@ -59,7 +60,7 @@ pub(super) fn discover(address: &str, token: &Token, pins: &Pins) -> Result<Cont
     check_pins(&cluster, pins).map_err(at(DiscoveryStage::Authority))?;
     let again = read_verified(address, &cluster).map_err(at(DiscoveryStage::Verified))?;
     if signed_kubeconfig(&again.response, token).as_ref() != Ok(&signed) {
-        let why = "answers the verified request differently; something between here and the server changes the answers";
+        let why = "responds differently over a verified connection; something in between changes the responses";
         return Err((DiscoveryStage::Verified, format!("{address} {why}")));
     }
     Ok(cluster)
@@ -80,29 +81,30 @@ fn read(api: &mut Blocking, address: &str) -> Result<Answered, String> {
         None => Ok(answered),
         Some(refusal) => match refusal.failure {
             Failure::NotFound | Failure::Forbidden | Failure::Unauthorized => Err(format!(
-                "{address} shows no cluster-info in kube-public ({refusal}); if it is not a cluster of kubeadm, use \
-                 wherry join --kubeconfig"
+                "{address} shows no cluster-info in kube-public ({refusal}); if the cluster was not created with \
+                 kubeadm, use wherry join --kubeconfig"
             )),
-            _ => Err(format!("{address} cannot answer now: {refusal}; try again")),
+            _ => Err(format!("{address} cannot respond now: {refusal}; try again")),
         },
     }
 }
 
-/// There was no answer.
+/// Returns the message for a server that has not responded.
 pub(super) fn unreachable(address: &str, error: &ApiError) -> String {
     match error {
         ApiError::NotSent(why) => format!("cannot connect to {address}: {why}"),
-        ApiError::Unknown(why) => format!("no complete answer from {address}: {why}; try again"),
+        ApiError::Unknown(why) => format!("no complete response from {address}: {why}; try again"),
         ApiError::TooLarge(why) => format!("{address}: {why}"),
     }
 }
 
-/// The kubeconfig of cluster-info, if the owner of the token has signed it.
+/// Returns the kubeconfig of cluster-info, if the owner of the token has signed it.
 fn signed_kubeconfig(response: &ApiResponse, token: &Token) -> Result<String, String> {
     let object: Value =
         serde_json::from_slice(&response.body).map_err(|e| format!("cluster-info: invalid JSON: {e}"))?;
     let text = |key: &str| object["data"][key].as_str();
-    let kubeconfig = text("kubeconfig").ok_or("cluster-info has no kubeconfig; is this a cluster of kubeadm?")?;
+    let kubeconfig =
+        text("kubeconfig").ok_or("cluster-info has no kubeconfig; was the cluster created with kubeadm?")?;
     let signature = text(&format!("jws-kubeconfig-{}", token.id())).ok_or_else(|| {
         format!(
             "the cluster does not know the token {}: it has expired, or is for another cluster; {NEW_TOKEN}",
@@ -119,7 +121,7 @@ fn signed_kubeconfig(response: &ApiResponse, token: &Token) -> Result<String, St
     }
 }
 
-/// A detached JWS (RFC 7515, appendix F): `HEADER..SIGNATURE`.
+/// Reports whether `signature` is a valid detached JWS of the payload (RFC 7515, appendix F): `HEADER..SIGNATURE`.
 fn is_signed(payload: &str, signature: &str, token: &Token) -> bool {
     let Some((header, code)) = signature.split_once("..") else { return false };
     let (Ok(decoded), Ok(code)) = (URL_SAFE_NO_PAD.decode(header), URL_SAFE_NO_PAD.decode(code)) else { return false };
@@ -131,7 +133,8 @@ fn is_signed(payload: &str, signature: &str, token: &Token) -> bool {
 fn check_pins(cluster: &Contents, pins: &Pins) -> Result<(), String> {
     let Pins::Hashes(pins) = pins else { return Ok(()) };
     let found = hashes(cluster);
-    // (kubeadm accepts further CAs beside one that has a hash. The holder of a token could add one.)
+    // (Every CA must match. kubeadm accepts additional CAs beside a matching one, but anyone with the token could add
+    // one.)
     if !found.is_empty()
         && found.len() == cluster.authority_certificates().len()
         && found.iter().all(|hash| pins.contains(hash))
@@ -145,7 +148,7 @@ fn check_pins(cluster: &Contents, pins: &Pins) -> Result<(), String> {
     ))
 }
 
-/// The hashes of the keys of the CA.
+/// Returns the hashes of the keys of the CA.
 pub(super) fn hashes(cluster: &Contents) -> Vec<CaHash> {
     let certificates = cluster.authority_certificates();
     certificates.iter().filter_map(|der| x509::read(der).ok()).map(|ca| CaHash::of(&ca.public_key)).collect()

@@ -1,5 +1,5 @@
-//! The cluster that this machine belongs to, by its configuration and the files of an earlier join; and the drop-in of
-//! the configuration that `wherry join` writes.
+//! Determines which cluster this machine belongs to, from its configuration and the files of an earlier join. Also
+//! writes the configuration drop-in of `wherry join`.
 
 use super::discovery;
 use crate::adapters::api_server::{Contents, Credentials};
@@ -16,7 +16,7 @@ use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Before the drop-ins of a user that begin with a higher number or a letter, which override it.
+/// The name sorts before a user's drop-ins that begin with a higher number or a letter, so those override it.
 const NAME: &str = "50-wherry-join.yaml";
 
 /// The membership of this machine.
@@ -26,13 +26,13 @@ enum MembershipState {
     None,
     /// `wherry join` has written the files.
     Joined(Box<Joined>),
-    /// It has, but they cannot be read.
+    /// `wherry join` has written the files, but they cannot be read.
     Broken,
 }
 
 struct Joined {
     cluster: Contents,
-    /// None: it cannot be read.
+    /// None if it cannot be read.
     certificate: Option<x509::Certificate>,
 }
 
@@ -55,12 +55,12 @@ impl Membership {
         Ok(Membership(MembershipState::Joined(Box::new(Joined { cluster, certificate }))))
     }
 
-    /// Returns true if the machine was joined before.
+    /// Reports whether `wherry join` has run on this machine before.
     pub fn is_managed(&self) -> bool {
         !matches!(self.0, MembershipState::None)
     }
 
-    /// The URL of the server; empty if it is not known.
+    /// Returns the URL of the server, or an empty string if it is not known.
     pub fn server(&self) -> &str {
         match &self.0 {
             MembershipState::Joined(joined) => &joined.cluster.server,
@@ -69,7 +69,7 @@ impl Membership {
     }
 
     /// # Errors
-    /// The machine belongs to another cluster than the one whose CA has one of these keys.
+    /// The machine belongs to a cluster whose CA has none of these keys.
     pub(super) fn accepts(&self, hashes: &[CaHash]) -> Result<(), Failure> {
         let MembershipState::Joined(joined) = &self.0 else { return Ok(()) };
         let own = discovery::hashes(&joined.cluster);
@@ -82,10 +82,10 @@ impl Membership {
         )))
     }
 
-    /// The machine is this node, with a valid certificate.
+    /// Reports whether the machine is this node, with a valid certificate.
     ///
     /// # Errors
-    /// It is another node of the cluster.
+    /// The machine is another node of the cluster.
     pub(super) fn is_node(&self, node: &str) -> Result<bool, Failure> {
         let MembershipState::Joined(joined) = &self.0 else { return Ok(false) };
         let Some(certificate) = &joined.certificate else { return Ok(false) };
@@ -100,7 +100,7 @@ impl Membership {
     }
 }
 
-/// The path of the drop-in.
+/// Returns the path of the drop-in.
 ///
 /// # Errors
 /// `--config-dir` turns drop-ins off.
@@ -112,7 +112,8 @@ pub fn drop_in(flags: &Flags) -> Result<PathBuf, Failure> {
     Ok(dir.join(NAME))
 }
 
-/// Makes the machine a member at the next start of the agent. `has_settings`: the cluster has settings for its nodes.
+/// Writes the drop-in that makes the machine a member at the next start of the agent. `has_settings`: the cluster has
+/// settings for its nodes.
 pub(super) fn write_drop_in(flags: &Flags, config: &Config, has_settings: bool) -> Result<(), Failure> {
     let path = drop_in(flags)?;
     let kubeconfig = identity::kubeconfig(&config.root_dir);
@@ -161,7 +162,7 @@ pub fn remove_drop_in(flags: &Flags) -> Result<(), Failure> {
 fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(dir)?;
-    // The name does not end like that of a drop-in.
+    // The extension differs from that of a drop-in, so the temporary file has no effect.
     let aside = path.with_extension("new");
     let mut file = fs::File::create(&aside)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&aside, path))?;

@@ -2,12 +2,12 @@
 //!
 //! - `arguments`: the command line; `discovery`: the server and the CA of the cluster;
 //! - `certificate`: requests the client certificate and waits for it;
-//! - `membership`: the cluster that the machine belongs to, and the drop-in of the configuration;
+//! - `membership`: the cluster that the machine belongs to, and the configuration drop-in;
 //! - `check`: `wherry check --join`.
 //!
-//! The order of the steps makes every interruption harmless. Nothing is written before the cluster is verified and has
-//! accepted the token; the key is on the disk before its certificate is requested; the drop-in, which makes the agent a
-//! member, comes last.
+//! The order of the steps makes every interruption harmless. Nothing is written before the cluster is verified and
+//! has accepted the token. The key is written to the disk before its certificate is requested. The drop-in, which
+//! makes the agent a member, is written last.
 
 mod arguments;
 mod certificate;
@@ -38,7 +38,7 @@ use std::time::Duration;
 /// Runs the command.
 ///
 /// # Errors
-/// Exit code 1, or 2 for a wrong command line. The message names what failed, and the remedy.
+/// The exit code is 1, or 2 for an invalid command line. The message names what failed, and the remedy.
 pub fn run(out: &mut dyn Write, arguments: JoinArgs) -> Result<u8, Failure> {
     let JoinArgs { server, target, node_name, timeout, no_restart, mut config } = arguments;
     if node_name.is_some() {
@@ -56,14 +56,14 @@ pub fn run(out: &mut dyn Write, arguments: JoinArgs) -> Result<u8, Failure> {
     if let Some(hashes) = source.authorities()? {
         membership.accepts(&hashes)?;
         if membership.is_node(&node)? {
-            writeln!(out, "this machine is the node {node} of {} already", shown(membership.server()))?;
+            writeln!(out, "this machine is already the node {node} of {}", shown(membership.server()))?;
             return Ok(0);
         }
     }
     let cluster = Cluster::find(source)?;
     membership.accepts(&discovery::hashes(&cluster.contents))?;
     if membership.is_node(&node)? {
-        writeln!(out, "this machine is the node {node} of {} already", shown(membership.server()))?;
+        writeln!(out, "this machine is already the node {node} of {}", shown(membership.server()))?;
         return Ok(0);
     }
     let directory = IdentityDirectory::new(&config.root_dir);
@@ -83,7 +83,7 @@ pub fn run(out: &mut dyn Write, arguments: JoinArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// A cluster that was verified, and the credential for the join.
+/// A verified cluster, and the credential for joining it.
 struct Cluster {
     user: User,
     contents: Contents,
@@ -97,7 +97,7 @@ impl Cluster {
                 Ok(Cluster { user: User::Token(token.bearer()), contents: found })
             }
             JoinSource::Kubeconfig(path) => {
-                // This refuses fields that `Contents` does not read.
+                // This reports unsupported fields, which `Contents` ignores.
                 Credentials::read(&path).map_err(Failure::message)?;
                 let mut contents = Contents::read(&path).map_err(Failure::message)?;
                 let user = std::mem::replace(&mut contents.user, User::Anonymous);
@@ -111,7 +111,7 @@ impl Cluster {
         NodeKubeconfig { server, tls_name: tls_name.as_deref(), authorities }
     }
 
-    /// Gets the certificate and writes the files. Returns whether there are settings of the cluster.
+    /// Gets the certificate and writes the files. Returns true if the cluster has settings for its nodes.
     fn join(
         &self,
         directory: &IdentityDirectory,
@@ -120,7 +120,7 @@ impl Cluster {
         was_joined: bool,
     ) -> Result<bool, Failed> {
         let (mut api, credential) = self.connect(node)?;
-        // This also shows whether the server accepts the credential, before anything is written.
+        // This request also shows whether the server accepts the credential, before anything is written.
         let settings = read_settings(&mut api, credential)?;
         let _lock = directory.lock()?;
         if !was_joined {
@@ -128,13 +128,14 @@ impl Cluster {
         }
         let stored = self.store(&mut api, directory, node, timeout, settings.as_deref());
         if !was_joined && matches!(stored, Err(Failed::Other(_))) {
-            // Nothing of a failed join stays. (A request that waits for its approval is not a failure: its key stays.)
+            // Remove everything after a failed join. (A request that still waits for approval is not a failure: its
+            // key stays.)
             let _ = directory.remove_all();
         }
         stored.map(|()| settings.is_some())
     }
 
-    /// A connection with the credential of the join, and the name of the credential.
+    /// Returns a connection with the credential for joining, and the name of the credential.
     fn connect(&self, node: &str) -> Result<(Blocking, &'static str), String> {
         let (text, credential) = match &self.user {
             User::Anonymous => {
@@ -174,7 +175,8 @@ impl Cluster {
     }
 }
 
-/// A kubeconfig of another node would join, and then be refused at every request.
+/// Checks that the certificate is for this node. With another node's certificate, the join would succeed, but every
+/// later request would be refused.
 fn check_name(chain: &[u8], node: &str) -> Result<(), String> {
     use rustls::pki_types::pem::PemObject as _;
     let der = rustls::pki_types::CertificateDer::from_pem_slice(chain).map_err(|_| "no certificate in PEM")?;
@@ -193,7 +195,7 @@ fn check_name(chain: &[u8], node: &str) -> Result<(), String> {
     })
 }
 
-/// The settings of the cluster for all nodes. None: there are none, or they cannot be read.
+/// Returns the cluster's settings for all nodes, or None if there are none or they cannot be read.
 fn read_settings(api: &mut Blocking, credential: &str) -> Result<Option<String>, String> {
     let url = api.url();
     let answered = api.call(requests::read_kubelet_configuration(), TIMEOUT).map_err(|e| unreachable(&url, &e))?;
@@ -226,11 +228,11 @@ fn selected(response: &ApiResponse) -> Option<String> {
         }
         Ok(settings) => {
             for wrong in &settings.wrong {
-                print_message(&format!("note: the cluster's kubelet configuration: {wrong}; the field does not count"));
+                print_message(&format!("note: the cluster's kubelet configuration: {wrong}; the field is ignored"));
             }
             if !settings.left_out.is_empty() {
                 let fields = settings.left_out.join(", ");
-                print_message(&format!("note: settings of the cluster's kubelets that do not count here: {fields}"));
+                print_message(&format!("note: ignored settings of the cluster's kubelets: {fields}"));
             }
             settings.text
         }

@@ -1,4 +1,4 @@
-//! The restart of the service after a change of the membership. Pods keep running.
+//! Restarts the service after the machine has joined or left a cluster. Pods keep running.
 
 use crate::commands::output::{Failure, print_message};
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 const UNIT: &str = "wherry.service";
 
-/// systemd manages this machine.
+/// Reports whether systemd manages this machine.
 fn has_systemd() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
@@ -18,16 +18,16 @@ fn systemctl(arguments: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Restarts the service if it runs and `wanted`. `next`: a sentence on the next step.
+/// Restarts the service if it is running and `wanted` is set. `next` is a sentence about the next step.
 ///
 /// # Errors
-/// stdout cannot be written. A service that cannot be restarted is a message.
+/// stdout cannot be written. If the service cannot be restarted, only a message is printed.
 pub fn restart(out: &mut dyn Write, wanted: bool, next: &str) -> Result<(), Failure> {
     out.flush()?;
     if !wanted || !has_systemd() {
         writeln!(out, "restart wherry for the change to take effect; pods keep running")?;
     } else if !systemctl(&["is-active", "--quiet", UNIT]) {
-        writeln!(out, "wherry does not run; to start it: systemctl enable --now wherry")?;
+        writeln!(out, "wherry is not running; to start it: systemctl enable --now wherry")?;
     } else if systemctl(&["restart", UNIT]) {
         writeln!(out, "restarted wherry; pods keep running. {next}")?;
     } else {

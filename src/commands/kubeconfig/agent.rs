@@ -1,5 +1,5 @@
-//! The configuration of the agent at a control socket: its root directory, with the CA, its name, and its port for
-//! kubectl.
+//! Gets the configuration of the agent at a control socket: its root directory (which contains the CA), its name, and
+//! its port for kubectl.
 
 use crate::adapters::server::status::NodeStatus;
 use crate::commands::client;
@@ -8,10 +8,10 @@ use crate::config::{Config, Flags};
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// `config` with the settings of the agent. What `flags` name has priority.
+/// Returns `config` with the settings of the agent. Values in `flags` have priority.
 ///
 /// # Errors
-/// No agent answers, or it does not report its settings.
+/// The agent does not respond, or does not report its settings.
 pub(super) fn configuration(socket: &Path, config: Config, flags: &Flags) -> Result<Config, Failure> {
     let status = client::get_json(socket, "/status")?;
     let status: NodeStatus = serde_json::from_value(status)

@@ -1,5 +1,5 @@
-//! The kubeconfig (`kind: Config`, apiVersion v1): adds a cluster, a user and a context to it, all of one name, and
-//! changes nothing else. Unknown fields, other entries and the order of both stay. Comments are lost, and anchors are
+//! Adds a cluster, a user and a context of the same name to a kubeconfig (`kind: Config`, apiVersion v1), and changes
+//! nothing else. Unknown fields, other entries and the order of both are kept. Comments are lost, and anchors are
 //! expanded.
 
 use crate::config::yaml::{self, MapEntry, Node, Value};
@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-/// The content of the entries. Certificates and the key are in PEM.
+/// The content of the new entries. Certificates and the key are in PEM.
 pub(super) struct KubeconfigEntries<'a> {
     /// The name of the context, of the cluster and of the user.
     pub context: &'a str,
@@ -20,14 +20,14 @@ pub(super) struct KubeconfigEntries<'a> {
     pub key: &'a str,
 }
 
-/// Fields of an existing entry that are kept when it is replaced. All others are about another server or another
+/// Fields of an existing entry that are kept when it is replaced. All others may describe another server or another
 /// identity: a token or `insecure-skip-tls-verify` next to the certificates would make kubectl fail.
 const KEPT: [&str; 2] = ["extensions", "proxy-url"];
 
-/// Parses the text of a kubeconfig. An empty one has no entries.
+/// Parses the text of a kubeconfig. An empty text has no entries.
 ///
 /// # Errors
-/// The line, and what is wrong there.
+/// The message names the line and what is wrong there.
 pub(super) fn parse(text: &str) -> Result<Vec<MapEntry>, String> {
     let mut documents = yaml::read(text).map_err(|e| at(e.line, &e.message))?;
     if documents.len() > 1 {
@@ -56,11 +56,11 @@ fn at(line: u64, message: &str) -> String {
     if line == 0 { message.to_owned() } else { format!("line {line}: {message}") }
 }
 
-/// Adds the entries to a kubeconfig, or replaces those of the same name. Makes the context the current one if none is,
-/// or if `select` is set.
+/// Adds the entries to a kubeconfig, or replaces those of the same name. Makes the new context the current one if
+/// there is no current context, or if `select` is set.
 ///
 /// # Errors
-/// The line of a field that has another type than in a kubeconfig.
+/// A field has the wrong type; the message names its line.
 pub(super) fn merge(
     mut document: Vec<MapEntry>,
     access: &KubeconfigEntries<'_>,
@@ -81,7 +81,7 @@ pub(super) fn merge(
     for (list, kind, fields, kept) in [
         ("clusters", "cluster", cluster, &KEPT[..]),
         ("users", "user", user, &KEPT[..1]),
-        // A namespace that the user has chosen stays.
+        // A namespace that the user has chosen is kept.
         ("contexts", "context", context, &["namespace", "extensions"][..]),
     ] {
         put(&mut document, list, kind, access.context, fields, kept)?;
@@ -164,20 +164,20 @@ fn entry(key: &str, node: Node) -> MapEntry {
     MapEntry { key: key.to_owned(), line: 0, node }
 }
 
-/// The kubeconfig in YAML. Strings that another YAML reader would take for something else are quoted.
+/// Returns the kubeconfig as YAML. Strings that a YAML parser could take for another type are quoted.
 ///
 /// # Errors
-/// The library's message.
+/// The YAML library reports an error.
 pub(super) fn text(document: &[MapEntry]) -> Result<String, String> {
     let options = serde_saphyr::ser_options! {
-        // base64 stays on one line.
+        // Keeps base64 on one line.
         prefer_block_scalars: false,
     };
     serde_saphyr::to_string_with_options(&Written(&Value::Map(document.to_vec())), options)
         .map_err(|e| format!("cannot write YAML: {e}"))
 }
 
-/// A value in the form of the serialiser, in its own order.
+/// A value that serialises its entries in their own order.
 struct Written<'a>(&'a Value);
 
 impl Serialize for Written<'_> {

@@ -11,27 +11,27 @@ pub(super) struct Files {
     /// Configuration file [default: /etc/wherry/config.yaml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Directory of drop-ins for the configuration [default: /etc/wherry/config.d, if it exists]
+    /// Directory of configuration drop-ins [default: /etc/wherry/config.d, if it exists]
     #[arg(long, value_name = "DIR")]
     config_dir: Option<PathBuf>,
     /// Directory for state and volumes [default: /var/lib/wherry]
     #[arg(long, value_name = "DIR")]
     root_dir: Option<PathBuf>,
-    /// Control socket [default: that of the configuration, else /run/wherry/wherry.sock]. Without --config, the agent
-    /// there tells its directory for state, its name, and its port for kubectl
+    /// Control socket [default: from the configuration, else /run/wherry/wherry.sock]. Without --config, the agent at
+    /// this socket reports its state directory, its name, and its port for kubectl
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
-    /// The node's name [default: that of the configuration, else the host name in lower case]
+    /// The node's name [default: from the configuration, else the host name in lower case]
     #[arg(long, value_name = "NAME")]
     hostname: Option<String>,
 }
 
 impl Files {
-    /// The configuration, of the agent at the socket if the arguments name a socket and no configuration. Errors of a
-    /// configuration are printed, and returned as true.
+    /// Returns the configuration. If the arguments name a socket and no configuration, this is the configuration of
+    /// the agent at the socket. Configuration errors are printed; the second value is true if there are any.
     ///
     /// # Errors
-    /// No agent answers at the socket.
+    /// No agent responds at the socket.
     pub(super) fn load(self) -> Result<(Config, bool), Failure> {
         let Files { config, config_dir, root_dir, socket, hostname } = self;
         let named = socket.clone().filter(|_| config.is_none() && config_dir.is_none());
@@ -40,7 +40,7 @@ impl Files {
         if let Some(socket) = named {
             match agent::configuration(&socket, loaded.config.clone(), &flags) {
                 Ok(config) => return Ok((config, false)),
-                // Its CA can be used without the agent.
+                // The CA in the root directory can be used without the agent.
                 Err(_) if flags.root_dir.is_some() => {}
                 Err(e) => return Err(e),
             }

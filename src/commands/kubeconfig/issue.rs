@@ -14,9 +14,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const DAY: u64 = 24 * 3600;
-/// The port that the documentation uses, for a kubeconfig that is made before the port is configured.
+/// The port in a kubeconfig that is created before the port is configured. The documentation also uses this port.
 const USUAL_PORT: u16 = 6443;
-/// The longest name of a context, in characters. It has no limit in kubectl.
+/// Maximum length of a context's name, in characters. kubectl has no limit.
 const MAX_CONTEXT: usize = 253;
 
 #[derive(Debug, clap::Args)]
@@ -27,13 +27,13 @@ pub(super) struct Issue {
     /// Merge into an existing kubeconfig [default: the first file of $KUBECONFIG, else ~/.kube/config]
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     merge: Option<Option<PathBuf>>,
-    /// Make this context the current one; without this option only if there is none
+    /// Make this context the current one, even if there is already a current context
     #[arg(long = "use", requires = "merge")]
     select: bool,
     /// Grant read access only
     #[arg(long)]
     view: bool,
-    /// Name of the client, for the list and the log [default: the calling user]
+    /// Name of the client in the list and the log [default: the calling user]
     #[arg(long = "for", value_name = "NAME")]
     client: Option<String>,
     /// Lifetime of the certificate, such as 12h, 30d or 1y; at most that of the CA
@@ -45,7 +45,7 @@ pub(super) struct Issue {
     /// Namespace of the context
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Name of the context, and of its cluster and its user [default: wherry@NODE]
+    /// Name of the context, its cluster and its user [default: wherry@NODE]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     #[command(flatten)]
@@ -92,7 +92,7 @@ pub(super) fn run(out: &mut dyn Write, arguments: Issue) -> Result<u8, Failure> 
 
     let now = Timestamp::now();
     let directory = pki::directory(&config.root_dir);
-    // Its lock also makes merges into one file wait for each other.
+    // The lock of the authority also serialises merges into the same file.
     let authority = Authority::open_or_create(&directory, &config.node_name, now).map_err(Failure::message)?;
     let existing = target.existing().map_err(Failure::message)?;
     let merged = |certificate: &str, key: &str| {
@@ -108,7 +108,7 @@ pub(super) fn run(out: &mut dyn Write, arguments: Issue) -> Result<u8, Failure> 
         let document = document::merge(existing.clone(), &access, arguments.select);
         document.and_then(|d| document::text(&d)).map_err(|e| Failure::message(target.named(&e)))
     };
-    // The file may be invalid. In that case nothing is issued.
+    // Check the existing file first: if it is invalid, nothing is issued.
     merged("", "")?;
     let role = if arguments.view { Role::View } else { Role::Edit };
     let issued = authority.client(&name, role, arguments.expires, now).map_err(Failure::message)?;
@@ -135,7 +135,7 @@ fn check_namespace(namespace: &str) -> Result<(), Failure> {
     )))
 }
 
-/// Says on stderr what was issued, and what is missing for its use.
+/// Reports on stderr what was issued, and what is missing before it can be used.
 fn report(config: &Config, issued: &Issued, lifetime: Duration, now: Timestamp) {
     let client = &issued.client;
     let mut text = format!(
@@ -146,7 +146,7 @@ fn report(config: &Config, issued: &Issued, lifetime: Duration, now: Timestamp) 
         client.expires
     );
     if now.checked_add(lifetime).is_ok_and(|end| end.as_second() > client.expires.as_second()) {
-        text.push_str(", when the CA ends");
+        text.push_str(", when the CA expires");
     }
     print_message(&text);
     if config.kubectl().is_none() {
@@ -165,7 +165,7 @@ fn check_context(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The address of the server for clients on this machine or, if the server has a certain address, on others.
+/// Returns the server's address: the configured one, or localhost if the server listens on all addresses.
 fn default_server(config: &Config) -> SocketAddr {
     let port = if config.kubectl_port == 0 { USUAL_PORT } else { config.kubectl_port };
     let address = match config.kubectl_address {
@@ -176,13 +176,14 @@ fn default_server(config: &Config) -> SocketAddr {
     SocketAddr::new(address, port)
 }
 
-/// Checks the URL of a server. Returns the name that the client has to expect in its certificate, if that is not the
-/// host of the URL: the certificate has the names of the node, but not that of, for example, a tunnel.
+/// Checks the URL of a server. Returns the name that the client must expect in the server's certificate, if that is
+/// not the host of the URL. The certificate contains the names of the node, but not, for example, the name of a
+/// tunnel.
 fn name_for(url: &str, config: &Config) -> Result<Option<String>, String> {
     let shown = printable::line(url);
     let bad = |why: &str| format!("\"{shown}\" {why}; write it like https://10.0.0.5:{USUAL_PORT}");
     if !url.chars().all(|c| c.is_ascii_graphic()) {
-        return Err(bad("contains other than ASCII characters"));
+        return Err(bad("contains characters other than printable ASCII"));
     }
     let uri: http::Uri = url.parse().map_err(|_| bad("is not a URL"))?;
     if uri.scheme_str() != Some("https") {
@@ -264,8 +265,8 @@ mod tests {
             ("10.0.0.5:6443", "https://"),
             ("https://", "is not a URL"),
             ("", "is not a URL"),
-            ("https://a b", "contains other than ASCII"),
-            ("https://a\n", "contains other than ASCII"),
+            ("https://a b", "contains characters other than"),
+            ("https://a\n", "contains characters other than"),
             ("https://user:secret@a", "has more than a host and a port"),
             ("https://a?b", "has more than a host and a port"),
         ] {

@@ -1,4 +1,4 @@
-//! `wherry kubeconfig list`: the issued client certificates.
+//! `wherry kubeconfig list`: lists the issued client certificates.
 
 use crate::adapters::pki::{self, IssuedClient, Revocation};
 use crate::commands::output::{Failure, document, print_message};
@@ -18,7 +18,7 @@ pub(super) fn run(out: &mut dyn Write, config: &Config, json: bool) -> Result<u8
     }
     show(out, &clients, &revoked, Timestamp::now(), json)?;
     out.flush()?;
-    // Not everything is shown.
+    // The list is incomplete if records are damaged.
     Ok(u8::from(!damaged.is_empty()))
 }
 

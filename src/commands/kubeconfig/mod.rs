@@ -1,8 +1,8 @@
-//! `wherry kubeconfig`: issues, lists and revokes the client certificates of the API for kubectl. It works on the files
-//! of `adapters::pki`, whether or not an agent runs, so only users who can write there (root) can use it.
+//! `wherry kubeconfig`: issues, lists and revokes the client certificates of the API for kubectl. It works on the
+//! files of `adapters::pki`, whether or not an agent is running, so only users who can write there (root) can use it.
 //!
-//! `issue` makes a certificate and its kubeconfig, `document` is the kubeconfig itself, `place` decides where it goes
-//! and whom the file belongs to. `agent` asks a running agent for its configuration.
+//! `issue` creates a certificate and its kubeconfig, `document` edits the kubeconfig itself, and `place` decides
+//! where it is written and who owns the file. `agent` asks a running agent for its configuration.
 
 mod agent;
 mod document;
@@ -42,10 +42,12 @@ enum Command {
     },
     /// Revoke client certificates
     ///
-    /// Revokes all valid certificates of a name, or the one with a serial number. A running agent refuses them at once,
-    /// also on connections that are open. A later certificate of the same name is not affected.
+    /// Revokes all valid certificates of a name, or the one with a serial number. A running agent refuses them at
+    /// once, even on connections that are already open. Certificates that are issued to the same name later are not
+    /// affected.
     ///
-    /// Exit code: 0 at least one certificate was revoked, 1 there is none, or a file cannot be written.
+    /// Exit code: 0 at least one certificate was revoked, 1 no valid certificate matches, or a file cannot be
+    /// written.
     Revoke {
         /// Name of a client, or serial number of a certificate
         #[arg(value_name = "NAME|SERIAL")]
@@ -58,7 +60,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// Exit code 1. The message names the argument or the file, and the remedy.
+/// The exit code is 1. The message names the argument or the file, and the remedy.
 pub fn run(out: &mut dyn Write, arguments: KubeconfigArgs) -> Result<u8, Failure> {
     match arguments.command {
         None => issue::run(out, arguments.issue),

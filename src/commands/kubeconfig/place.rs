@@ -1,7 +1,8 @@
-//! Where a kubeconfig is written, and whom the file belongs to. The key in it is readable only for its owner.
+//! Decides where a kubeconfig is written and who owns the file. Only the owner can read the file, because it contains
+//! a key.
 //!
-//! Under sudo the user is the one who called sudo: `--merge` selects the kubeconfig of that user, and a new file below
-//! that user's home belongs to that user. A file that exists keeps its owner.
+//! Under sudo, the user is the one who called sudo: `--merge` selects the kubeconfig of that user, and a new file
+//! below that user's home directory belongs to that user. An existing file keeps its owner.
 
 use super::document;
 use crate::config::yaml::{self, MapEntry};
@@ -22,7 +23,7 @@ const DIRECTORY_MODE: u32 = 0o700;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Caller {
     pub name: String,
-    /// User and group, if a new file must be given to them: under sudo.
+    /// The user and group that must own a new file. Set only under sudo.
     owner: Option<(u32, u32)>,
     home: Option<PathBuf>,
     /// The first file of $KUBECONFIG.
@@ -30,19 +31,20 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// From the environment and /etc/passwd.
+    /// Determines the user from the environment and /etc/passwd.
     pub(super) fn current() -> Caller {
         let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
         Caller::from(&|name| std::env::var_os(name), rustix::process::geteuid().as_raw(), &passwd)
     }
 
-    /// `uid`: the effective user.
+    /// Like `current`, with the given variables and passwd file. `uid` is the effective user.
     fn from(variable: &dyn Fn(&str) -> Option<OsString>, uid: u32, passwd: &str) -> Caller {
         let set = |name: &str| variable(name).filter(|v| !v.is_empty());
         let number = |name: &str| set(name)?.to_str()?.parse::<u32>().ok();
         let kubeconfig =
             set("KUBECONFIG").and_then(|list| std::env::split_paths(&list).find(|p| !p.as_os_str().is_empty()));
-        // Only root could be sudo's target here; a variable that is left over has no effect.
+        // sudo counts only if it switched to root. Otherwise the variables are left over from an earlier sudo and
+        // have no effect.
         let sudo = number("SUDO_UID").zip(number("SUDO_GID")).filter(|_| uid == 0);
         let user = sudo.map_or(uid, |(uid, _)| uid);
         let account = Account::find(passwd, user);
@@ -59,7 +61,7 @@ impl Caller {
         }
     }
 
-    /// The file of `--merge`.
+    /// Returns the file that `--merge` changes.
     pub(super) fn kubeconfig(&self) -> Result<PathBuf, String> {
         let of_home = || self.home.as_ref().map(|home| home.join(".kube/config"));
         self.kubeconfig
@@ -68,7 +70,7 @@ impl Caller {
             .ok_or_else(|| format!("cannot determine the home directory of {}; name the file: --merge FILE", self.name))
     }
 
-    /// The owner of a new file in `directory`, if it is not the effective user.
+    /// Returns the owner of a new file in `directory`, if that is not the effective user.
     fn owner_in(&self, directory: &Path) -> Option<(u32, u32)> {
         let home = fs::canonicalize(self.home.as_ref()?).ok()?;
         self.owner.filter(|_| fs::canonicalize(directory).is_ok_and(|d| d.starts_with(home)))
@@ -84,10 +86,10 @@ pub(super) enum KubeconfigTarget {
 }
 
 impl KubeconfigTarget {
-    /// The entries of the existing file, which the new ones are added to.
+    /// Returns the entries of the existing file, to which the new ones are added.
     ///
     /// # Errors
-    /// The file cannot be read, or is not a kubeconfig: the message names the line. The file is unchanged.
+    /// The file cannot be read, or is not a kubeconfig; in that case the message names the line.
     pub(super) fn existing(&self) -> Result<Vec<MapEntry>, String> {
         let KubeconfigTarget::Merge(path) = self else { return Ok(Vec::new()) };
         let bytes = match foreign::read(path, Links::Follow, yaml::MAX_BYTES) {
@@ -95,11 +97,11 @@ impl KubeconfigTarget {
             Err(e) if e.is_missing() => return Ok(Vec::new()),
             Err(e) => return Err(format!("cannot read {}: {e}", path.display())),
         };
-        let text = String::from_utf8(bytes).map_err(|_| self.named("not a text in UTF-8"))?;
+        let text = String::from_utf8(bytes).map_err(|_| self.named("not UTF-8 text"))?;
         document::parse(&text).map_err(|e| self.named(&e))
     }
 
-    /// An error of the content of the file.
+    /// Formats an error in the content of the file.
     pub(super) fn named(&self, error: &str) -> String {
         match self {
             KubeconfigTarget::Stdout => error.to_owned(),
@@ -113,17 +115,17 @@ impl KubeconfigTarget {
         }
     }
 
-    /// Writes the file, durably and atomically. Returns its path; None for stdout, which the caller writes to.
+    /// Writes the file durably and atomically. Returns its path, or None for stdout, which the caller writes to.
     ///
     /// # Errors
-    /// The file keeps its old content.
+    /// The file cannot be written. It keeps its old content.
     pub(super) fn write(&self, text: &str, caller: &Caller) -> Result<Option<&Path>, String> {
         let path = match self {
             KubeconfigTarget::Stdout => return Ok(None),
             KubeconfigTarget::Replace(path) | KubeconfigTarget::Merge(path) => path,
         };
         let failed = |e: &dyn std::fmt::Display| format!("failed to write {}: {e}", path.display());
-        // A link stays a link.
+        // Write to the target of a link, so that the link stays.
         let (real, existing) = match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => {
                 let real = fs::canonicalize(path).map_err(|e| failed(&e))?;
@@ -149,14 +151,16 @@ impl KubeconfigTarget {
     }
 }
 
-/// Creates a missing `.kube`. Other directories are not created: a path may be misspelt.
+/// Creates the directory if it is a missing `.kube`. Other directories are not created, because the path may be
+/// misspelt.
 fn make_kube_directory(directory: &Path, caller: &Caller) -> io::Result<()> {
     let Some(parent) = directory.parent().filter(|_| directory.ends_with(".kube") && !directory.exists()) else {
         return Ok(());
     };
     DirBuilder::new().mode(DIRECTORY_MODE).create(directory)?;
     if let Some((uid, gid)) = caller.owner_in(parent) {
-        // Not by its name: the user may have replaced it by a link meanwhile.
+        // Change the owner of the opened directory, not of its path: the user may have replaced the directory with a
+        // link meanwhile.
         let opened =
             rustix::fs::open(directory, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         fchown(&opened, Some(uid), Some(gid))?;
@@ -164,12 +168,12 @@ fn make_kube_directory(directory: &Path, caller: &Caller) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a temporary file and renames it. The temporary file is new, so that a link in a directory of another user has
-/// no effect.
+/// Writes a temporary file and renames it. The temporary file must not exist before, so that a link planted in
+/// another user's directory has no effect.
 fn replace(path: &Path, directory: &Path, text: &str, owner: Option<(u32, u32)>) -> io::Result<()> {
     let name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_string_lossy();
     let aside = directory.join(format!(".{name}.{}.new", std::process::id()));
-    // Of an earlier process with the same id, which was killed.
+    // Left by an earlier process with the same id, which was killed.
     let _ = fs::remove_file(&aside);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&aside)?;
     let written = give(&file, owner)
@@ -183,7 +187,7 @@ fn replace(path: &Path, directory: &Path, text: &str, owner: Option<(u32, u32)>)
     File::open(directory)?.sync_all()
 }
 
-/// Gives a file to an owner. Only root can; for other users the file is their own anyway.
+/// Gives a file to an owner. Does nothing unless run by root; other users own the file anyway.
 fn give(file: &File, owner: Option<(u32, u32)>) -> io::Result<()> {
     let Some((uid, gid)) = owner else { return Ok(()) };
     let metadata = file.metadata()?;
@@ -234,9 +238,9 @@ mod tests {
         let root = caller(&[("HOME", "/root")], 0);
         assert_eq!((root.name.as_str(), root.owner), ("root", None));
         assert_eq!(root.kubeconfig().unwrap(), Path::new("/root/.kube/config"));
-        // Variables that are left over, for a user who is not root.
+        // For a user who is not root, the variables are left over from an earlier sudo.
         assert_eq!(caller(&sudo, 1000), Caller { owner: None, home: Some("/root".into()), ..ann });
-        // A user of a directory service.
+        // A user from a directory service, who is not in /etc/passwd.
         let remote = [("SUDO_UID", "5000"), ("SUDO_GID", "5000"), ("SUDO_USER", "bob")];
         let error = caller(&remote, 0).kubeconfig().unwrap_err();
         assert!(error.contains("home directory of bob") && error.contains("--merge FILE"), "{error}");
@@ -251,7 +255,7 @@ mod tests {
         Caller { name: "ann".into(), owner, home, kubeconfig: None }
     }
 
-    /// Mode, owner and group.
+    /// Returns the mode, owner and group of a file.
     fn state(path: &Path) -> (u32, u32, u32) {
         let metadata = fs::symlink_metadata(path).unwrap();
         (metadata.permissions().mode() & 0o7777, metadata.uid(), metadata.gid())
@@ -301,7 +305,7 @@ mod tests {
         // A file of the user stays the user's, even without sudo.
         KubeconfigTarget::Merge(config.clone()).write("y", &at(&home, None)).unwrap();
         assert_eq!(state(&config), (0o600, 1000, 1001));
-        // A link in the home that leads out of it.
+        // A link in the home directory that leads out of it.
         symlink(dir.path(), home.join("link")).unwrap();
         KubeconfigTarget::Replace(home.join("link/new")).write("x", &caller).unwrap();
         assert_eq!(state(&dir.path().join("new")), (0o600, 0, 0));

@@ -1,4 +1,4 @@
-//! `wherry kubeconfig revoke`: revokes client certificates, and tells a running agent.
+//! `wherry kubeconfig revoke`: revokes client certificates, and notifies a running agent.
 
 use crate::adapters::pki::{self, Authority};
 use crate::commands::client;
@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use std::io::Write;
 use std::path::Path;
 
-/// The route of the control socket at which the agent reads the revoked certificates again.
+/// The route of the control socket that makes the agent read the revoked certificates again.
 const RELOAD: &str = "/kubectl/reload";
 
 pub(super) fn run(out: &mut dyn Write, config: &Config, which: &str) -> Result<u8, Failure> {
     let now = Timestamp::now();
     let directory = pki::directory(&config.root_dir);
-    // Do not create a CA for it.
+    // If no certificate exists, do not create a CA just for this command.
     let (clients, _) = pki::clients(&directory).map_err(Failure::message)?;
     if clients.is_empty() {
         return Err(Failure::message("no client certificate has been issued, so there is nothing to revoke"));
@@ -31,9 +31,10 @@ pub(super) fn run(out: &mut dyn Write, config: &Config, which: &str) -> Result<u
     Ok(0)
 }
 
-/// The agent notices a changed file itself, at the next connection. The message also ends connections that are open.
+/// Notifies the agent. It notices a changed file itself at the next connection, but only this request closes
+/// connections that are already open.
 fn tell_agent(socket: &Path) {
-    // No agent runs.
+    // No agent is running.
     if !socket.exists() {
         return;
     }

@@ -1,7 +1,7 @@
 //! `wherry port-forward`: makes ports of a pod available on this machine.
 //!
-//! Each connection requests a URL of its own (`tunnel`), so it reaches the pod that runs now, even after a restart of
-//! the pod or of the agent, and its failure ends no other one. One thread polls all of them.
+//! Each connection requests its own URL (`tunnel`), so it reaches the currently running pod, even after a restart of
+//! the pod or the agent. The failure of one connection does not affect the others. One thread polls all of them.
 
 mod ports;
 mod tunnel;
@@ -23,9 +23,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tunnel::{Tunnel, TunnelStep};
 
-/// Maximum number of connections. More wait in the queues of the system.
+/// Maximum number of connections. Further connections wait in the kernel's accept queues.
 const MAX_TUNNELS: usize = 256;
-/// A pause after an error of the system, such as no free descriptor.
+/// The pause after a system error, such as a lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
@@ -45,23 +45,23 @@ struct Listener {
     remote: u16,
 }
 
-/// The pod, whose UID changes with its manifest.
+/// The pod. Its UID changes when its manifest changes.
 struct Pod<'a> {
     socket: &'a Path,
     target: PodTarget,
     uid: String,
 }
 
-/// Runs until it is interrupted.
+/// Forwards connections until the command is interrupted.
 pub fn run(out: &mut dyn Write, socket: &Path, query: &PortForwardArgs) -> Result<u8, Failure> {
     let target = query.pod.target()?;
     let pod = url::find_pod(socket, &target)?;
     let uid = text(&pod, "/metadata/uid").to_owned();
-    // Fail now if the pod is not running, not only when the first client connects.
+    // Fail now if the pod is not running, instead of when the first client connects.
     let _ = url::request(socket, &StreamRequest { uid: uid.clone(), kind: kind() })??;
     let mut listeners = Vec::new();
     for ports in &query.ports {
-        // A name keeps its number when the pod is replaced.
+        // The name of a port is resolved once: its number stays the same when the pod is replaced.
         let remote = ports.remote.resolve(&pod).map_err(Failure::message)?;
         listen(ports, remote, &mut listeners)?;
     }
@@ -80,7 +80,7 @@ fn listen(ports: &Ports, remote: u16, listeners: &mut Vec<Listener>) -> Result<(
     let mut local = match ports.local {
         Local::Port(port) => port,
         Local::Same => remote,
-        // The system chooses one.
+        // The system chooses a free port.
         Local::Free => 0,
     };
     for (n, address) in ports.addresses().into_iter().enumerate() {
@@ -101,7 +101,7 @@ fn listen(ports: &Ports, remote: u16, listeners: &mut Vec<Listener>) -> Result<(
 fn serve(out: &mut dyn Write, listeners: &[Listener], mut pod: Pod<'_>) -> Result<u8, Failure> {
     let mut tunnels: Vec<Tunnel> = Vec::new();
     loop {
-        let ready = wait(listeners, &tunnels).map_err(|e| Failure::message(format!("cannot wait: {e}")))?;
+        let ready = wait(listeners, &tunnels).map_err(|e| Failure::message(format!("cannot poll: {e}")))?;
         let (accepts, ready) = ready.split_at(listeners.len());
         let mut ready = ready.iter();
         let now = Instant::now();
@@ -115,7 +115,7 @@ fn serve(out: &mut dyn Write, listeners: &[Listener], mut pod: Pod<'_>) -> Resul
     }
 }
 
-/// Returns false if the tunnel has ended.
+/// Drives a tunnel. Returns false if it has ended.
 fn step(tunnel: &mut Tunnel, uid: &mut String) -> bool {
     match tunnel.drive() {
         Ok(TunnelStep::Continues) => true,
@@ -141,7 +141,7 @@ fn accept(out: &mut dyn Write, listener: &Listener, pod: &Pod<'_>, tunnels: &mut
         let client = match socket.accept() {
             Ok((client, _)) => client,
             Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-            // The client has gone.
+            // The client has disconnected.
             Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => continue,
             Err(e) => {
                 print_message(&format!("cannot accept a connection for {local}: {e}"));

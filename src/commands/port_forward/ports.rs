@@ -18,7 +18,7 @@ pub struct Ports {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Local {
     Port(u16),
-    /// Any free port.
+    /// A free port that the kernel chooses.
     Free,
     /// The same port as the remote one.
     Same,
@@ -33,10 +33,10 @@ pub enum Remote {
 
 impl Ports {
     /// # Errors
-    /// The text has another form.
+    /// The text does not have this form.
     pub fn parse(text: &str) -> Result<Ports, String> {
         let expected = || {
-            "expected [ADDRESS:]LOCAL:REMOTE, REMOTE or :REMOTE, with ports from 1 to 65535, and for REMOTE also the \
+            "expected [ADDRESS:]LOCAL:REMOTE, REMOTE or :REMOTE, with ports from 1 to 65535, or, for REMOTE, the \
              name of a port"
                 .to_owned()
         };
@@ -64,7 +64,7 @@ impl Ports {
         Ok(Ports { address, local, remote })
     }
 
-    /// The addresses on which to listen, the required one first. A machine may lack the second one.
+    /// Returns the addresses to listen on. The first is required; the second may not exist on the machine.
     pub fn addresses(&self) -> Vec<IpAddr> {
         match self.address {
             Some(address) => vec![address],
@@ -79,7 +79,7 @@ fn is_name(text: &str) -> bool {
 }
 
 impl Remote {
-    /// The number of the port in this pod.
+    /// Returns the number of the port in this pod.
     ///
     /// # Errors
     /// The pod has no TCP port of this name.

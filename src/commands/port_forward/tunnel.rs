@@ -1,7 +1,7 @@
 //! One forwarded connection: requests a URL, connects to the runtime, and passes bytes in both directions.
 //!
-//! Each one has a connection to the runtime of its own. SPDY as runtimes speak it has no flow control for single
-//! streams, so on a shared connection one client that does not read would stop all others.
+//! Each forwarded connection has its own connection to the runtime. SPDY, as runtimes implement it, has no flow
+//! control for single streams: on a shared connection, one client that does not read would block all others.
 
 use crate::commands::streams::PORT_FORWARD;
 use crate::commands::streams::connection::{ReadProgress, SpdyConnection};
@@ -14,10 +14,10 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// While this much is unsent in a direction, nothing more is read for it. In bytes.
+/// While this number of bytes is unsent in one direction, no more input is read for that direction.
 const MAX_QUEUED: usize = 64 * 1024;
 const READ: usize = 32 * 1024;
-/// How much of the runtime's error is kept, in bytes.
+/// Maximum length of the runtime's error that is kept, in bytes.
 const MAX_ERROR: usize = 4096;
 /// Maximum time until the agent returns the URL.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ pub struct Tunnel {
 }
 
 enum TunnelState {
-    /// The agent is asked for a URL. The pod's UID may change.
+    /// The agent is being asked for a URL. The pod's UID may have changed since the last connection.
     Lookup {
         lookup: Box<Lookup>,
         began: Instant,
@@ -43,25 +43,25 @@ struct Open {
     connection: SpdyConnection,
     error: StreamId,
     data: StreamId,
-    /// Bytes for the client.
+    /// Bytes that are waiting to be sent to the client.
     unsent: Vec<u8>,
     /// The runtime's error.
     message: Vec<u8>,
     /// The error stream has ended, as it does after all data.
     error_ended: bool,
-    /// The pod sends nothing more.
+    /// The pod has ended its output.
     data_ended: bool,
-    /// The client was told so.
+    /// The client has been told that the pod has ended its output.
     shut: bool,
-    /// The client sends nothing more.
+    /// The client has ended its output.
     client_ended: bool,
 }
 
-/// What a step has led to.
+/// The result of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TunnelStep {
     Continues,
-    /// The pod has this UID now.
+    /// The agent has returned the URL. The pod currently has this UID.
     Pod(String),
     Done,
 }
@@ -71,7 +71,7 @@ impl Tunnel {
         Tunnel { client, local, remote, state: TunnelState::Lookup { lookup: Box::new(lookup), began: Instant::now() } }
     }
 
-    /// The descriptors to wait for.
+    /// Returns the descriptors and poll events to wait for.
     pub fn interest(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
             TunnelState::Lookup { lookup, .. } => vec![(lookup.as_fd(), lookup.interest())],
@@ -81,13 +81,13 @@ impl Tunnel {
                 client.set(PollFlags::OUT, !open.unsent.is_empty());
                 let server = open.connection.interest(open.reads_server());
                 let both = [(open.connection.as_fd(), server), (self.client.as_fd(), client)];
-                // A descriptor without a request would still report errors, and end the wait each time.
+                // Even without requested events, poll reports errors of a descriptor, and would return each time.
                 both.into_iter().filter(|(_, flags)| !flags.is_empty()).collect()
             }
         }
     }
 
-    /// When to call `drive` without an event.
+    /// Returns when to call `drive` even without an event.
     pub fn deadline(&self) -> Option<Instant> {
         match &self.state {
             TunnelState::Lookup { began, .. } => Some(*began + PATIENCE),
@@ -95,10 +95,10 @@ impl Tunnel {
         }
     }
 
-    /// Continues without waiting.
+    /// Does what is possible without blocking.
     ///
     /// # Errors
-    /// The forwarding of this connection has failed.
+    /// Forwarding this connection has failed.
     pub fn drive(&mut self) -> Result<TunnelStep, String> {
         match &mut self.state {
             TunnelState::Lookup { lookup, began } => match lookup.drive()? {
@@ -163,7 +163,7 @@ impl Open {
             let _ = client.shutdown(Shutdown::Write);
         }
         let ended = passed_on && self.client_ended && (self.error_ended || closed);
-        // After the end of the runtime's connection, nothing can be sent any more.
+        // After the runtime has closed its connection, nothing more can be sent.
         Ok(if ended || (passed_on && closed) { TunnelStep::Done } else { TunnelStep::Continues })
     }
 

@@ -1,4 +1,4 @@
-//! The output of a session as a reader, and its input as a writer, for `wherry cp`. Both wait.
+//! The output of a session as a blocking reader, and its input as a blocking writer, for `wherry cp`.
 
 use super::session::{End, Output, Session};
 use rustix::event::{PollFd, Timespec, poll};
@@ -6,16 +6,16 @@ use rustix::io::Errno;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-/// How much of stderr is kept, in bytes.
+/// Maximum length of stderr that is kept, in bytes.
 const MAX_STDERR: usize = 4096;
-/// Maximum length of the input that was not sent yet, in bytes.
+/// Maximum length of the input that has not been sent yet, in bytes.
 const MAX_QUEUED: usize = 256 * 1024;
-/// How much output is dropped while the end of the process is awaited, in bytes. tar fills the last record of its
-/// archive, which has 10 kB.
+/// Maximum amount of output that is dropped while waiting for the end of the process, in bytes. Some extra output is
+/// normal: tar pads the last record of its archive to 10 kB.
 const MAX_DROPPED: usize = 4 << 20;
 
 /// Maximum time from the end of the output to the result. (containerd 1.6 never reports the result of a command that
-/// ends while more of its input than a pipe holds, 64 kB, is unread.)
+/// ends while more input is unread than fits into a pipe, 64 kB.)
 const RESULT: Duration = Duration::from_secs(5);
 
 /// A session whose output is read, or whose input is written.
@@ -34,16 +34,16 @@ impl Bytes {
         Bytes { session, stdout: Vec::new(), at: 0, stderr: Vec::new(), dropped: 0 }
     }
 
-    /// Returns true if the process has ended, or has at least closed its output.
+    /// Reports whether the process has ended, or has at least closed its output.
     pub fn has_ended(&self) -> bool {
         self.session.end().is_some() || self.session.has_no_output()
     }
 
-    /// Waits for the end of the process. Returns its result, None if the runtime does not report it, and the beginning
-    /// of its stderr. The rest of its output is dropped.
+    /// Waits for the end of the process. Returns its result (None if the runtime does not report it) and the
+    /// beginning of its stderr. The rest of its output is dropped.
     ///
     /// # Errors
-    /// The connection is lost, or the process writes on.
+    /// The connection is lost, or the process keeps writing.
     pub fn finish(mut self) -> io::Result<(Option<End>, String)> {
         self.session.close_stdin();
         let mut deadline = None;
@@ -59,7 +59,9 @@ impl Bytes {
             self.wait(deadline.map(|deadline| deadline.saturating_duration_since(now)))?;
             self.drive(false)?;
             if self.dropped > MAX_DROPPED {
-                return Err(io::Error::other("the program in the container writes on after the end of the archive"));
+                return Err(io::Error::other(
+                    "the program in the container keeps writing after the end of the archive",
+                ));
             }
         }
     }
@@ -83,7 +85,7 @@ impl Bytes {
                 *dropped += bytes.len() - kept;
             }
         };
-        // (One call ends after a while, so that the caller sees the number of bytes.)
+        // (The number of iterations is limited, so that the caller can check the number of dropped bytes.)
         for _ in 0..64 {
             if !self.session.drive(&mut on).map_err(io::Error::other)? || keep {
                 break;

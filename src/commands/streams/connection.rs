@@ -1,4 +1,4 @@
-//! A connection to the runtime's streaming server: a non-blocking socket, the upgrade to SPDY, and a queue of output.
+//! A connection to the runtime's streaming server: a non-blocking socket, the upgrade to SPDY, and an output queue.
 
 use crate::net::spdy::{Reader, SpdyEvent, StreamId, Writer, upgrade};
 use crate::net::tls::client as tls;
@@ -9,21 +9,21 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::ToSocketAddrs as _;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Length of a read, in bytes.
+/// Size of the read buffer, in bytes.
 const READ: usize = 64 * 1024;
-/// Maximum number of reads before others get their turn.
+/// Maximum number of reads in one call, so that other connections are served too.
 const READS: usize = 4;
 
 pub struct SpdyConnection {
     socket: StreamSocket,
     state: SpdyState,
     writer: Writer,
-    /// Frames that were not sent yet. They follow the upgrade.
+    /// Frames that have not been sent yet. They are sent after the upgrade.
     queue: Queue,
     buffer: Vec<u8>,
-    /// TLS may hold input that the socket no longer reports.
+    /// TLS may have buffered input, which poll no longer reports for the socket.
     more: bool,
-    /// For errors.
+    /// The name of the server, for error messages.
     server: String,
 }
 
@@ -41,7 +41,7 @@ enum SpdyState {
     Open(Reader),
 }
 
-/// Bytes that wait to be sent.
+/// Bytes that are waiting to be sent.
 #[derive(Default)]
 struct Queue {
     bytes: Vec<u8>,
@@ -53,7 +53,7 @@ impl Queue {
         self.bytes.len() - self.sent
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket accepts.
     fn send(&mut self, socket: &mut StreamSocket) -> io::Result<()> {
         while self.len() > 0 {
             match socket.write(&self.bytes[self.sent..]) {
@@ -79,19 +79,19 @@ impl Queue {
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadProgress {
-    /// Everything that has arrived was read.
+    /// All input that has arrived was read.
     Waiting,
-    /// There may be more: read again without a wait.
+    /// There may be more input: read again without waiting.
     Again,
     /// The server has closed the connection.
     Closed,
 }
 
 impl SpdyConnection {
-    /// Connects to the URL that the runtime returned. `protocol` is that above SPDY.
+    /// Connects to the URL that the runtime returned. `protocol` is the protocol on top of SPDY.
     ///
     /// # Errors
-    /// The URL is not one of a streaming server, or the system cannot connect.
+    /// The URL is not that of a streaming server, or the connection fails.
     pub fn start(url: &str, protocol: &str) -> Result<SpdyConnection, String> {
         let invalid = || format!("the runtime returned {url:?}, which is not the URL of a streaming server");
         let uri: Uri = url.parse().map_err(|_| invalid())?;
@@ -108,7 +108,7 @@ impl SpdyConnection {
         let mut addresses = (host, port).to_socket_addrs().map_err(failed)?;
         let address = addresses.next().ok_or_else(invalid)?;
         let stream = TcpStream::connect(address).map_err(failed)?;
-        // Keystrokes must not wait for the answer to earlier ones.
+        // Without this option, keystrokes would wait for the acknowledgement of earlier ones.
         let _ = stream.set_nodelay(true);
         let socket =
             if tls { StreamSocket::Tls(Box::new(tls::client(host, stream)?)) } else { StreamSocket::Plain(stream) };
@@ -119,7 +119,7 @@ impl SpdyConnection {
         Ok(SpdyConnection { socket, state, writer, queue, buffer: vec![0; READ], more: false, server })
     }
 
-    /// What to wait for. `read`: whether `read` must be called for more input.
+    /// Returns the poll events to wait for. `read`: the caller wants more input.
     pub fn interest(&self, read: bool) -> PollFlags {
         let output = match &self.state {
             SpdyState::Upgrading { request, .. } => request.len() > 0,
@@ -127,7 +127,7 @@ impl SpdyConnection {
         };
         let (output, input) = match &self.socket {
             StreamSocket::Plain(_) => (output, false),
-            // A handshake needs input, and may have output of its own.
+            // A TLS handshake needs input, and may have output of its own.
             StreamSocket::Tls(tls) => (output || tls.conn.wants_write(), tls.conn.is_handshaking()),
         };
         let mut flags = PollFlags::empty();
@@ -136,12 +136,12 @@ impl SpdyConnection {
         flags
     }
 
-    /// Number of bytes that were not sent yet.
+    /// Returns the number of bytes that have not been sent yet.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Sends what is queued, as far as possible.
+    /// Sends as much of the queue as possible without blocking.
     ///
     /// # Errors
     /// The connection is lost, or was never established.
@@ -157,10 +157,10 @@ impl SpdyConnection {
         }
     }
 
-    /// Reads what has arrived. Pings are answered here.
+    /// Reads what has arrived, and passes it to `on`. Pings are answered here.
     ///
     /// # Errors
-    /// The server refuses the upgrade, violates the protocol, or the connection is lost.
+    /// The server refuses the upgrade or violates the protocol, or the connection is lost.
     pub fn read(&mut self, on: &mut dyn FnMut(SpdyEvent<'_>)) -> Result<ReadProgress, String> {
         self.more = false;
         for _ in 0..READS {
@@ -169,7 +169,7 @@ impl SpdyConnection {
                 Ok(n) => self.arrived(n, on)?,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(ReadProgress::Waiting),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // Servers do not close a TLS connection in the prescribed form.
+                // Servers often close a TLS connection without the prescribed close_notify.
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => return self.closed(),
                 Err(e) => return Err(format!("{}: {e}", self.server)),
             }
@@ -178,14 +178,14 @@ impl SpdyConnection {
         Ok(ReadProgress::Again)
     }
 
-    /// `read` must be called without waiting for the descriptor.
+    /// Reports whether `read` must be called without waiting for the descriptor.
     pub fn has_more(&self) -> bool {
         self.more
     }
 
     fn closed(&self) -> Result<ReadProgress, String> {
         match &self.state {
-            SpdyState::Upgrading { .. } => Err(format!("{} closed the connection without an answer", self.server)),
+            SpdyState::Upgrading { .. } => Err(format!("{} closed the connection without a response", self.server)),
             SpdyState::Open(reader) if !reader.is_between_frames() => {
                 Err(format!("{} closed the connection in the middle of a frame", self.server))
             }
@@ -214,7 +214,7 @@ impl SpdyConnection {
         Ok(())
     }
 
-    /// Opens a stream. None: the connection has had all of its streams.
+    /// Opens a stream. Returns None if the connection has no stream ids left.
     pub fn open(&mut self, headers: &[(&str, &str)]) -> Option<StreamId> {
         self.writer.open(headers, &mut self.queue.bytes)
     }
@@ -271,7 +271,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// Drives the connection until it is closed or fails. Returns the events.
+    /// Drives the connection until it is closed or fails. Returns the received events.
     fn drive(connection: &mut SpdyConnection) -> Result<Vec<String>, String> {
         let mut events = Vec::new();
         loop {
@@ -284,7 +284,8 @@ mod tests {
         }
     }
 
-    /// A server that reads until `request` has this many bytes, and answers.
+    /// Starts a server that reads a request, sends `answer`, and then reads `wanted` more bytes. Returns its URL and
+    /// thread.
     fn served(wanted: usize, answer: &'static [u8]) -> (String, thread::JoinHandle<Vec<u8>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/exec/token", listener.local_addr().unwrap());
@@ -324,13 +325,13 @@ mod tests {
     fn a_refusal_a_lost_server_and_an_odd_url_are_errors() {
         let (url, server) = served(0, b"HTTP/1.1 404 Not Found\r\n\r\nno");
         let error = drive(&mut SpdyConnection::start(&url, "x").unwrap()).unwrap_err();
-        assert!(error.ends_with("refuses the stream: the URL is not valid any more; try again"), "{error}");
+        assert!(error.ends_with("refuses the stream: the URL is no longer valid; try again"), "{error}");
         server.join().unwrap();
         let (url, server) = served(0, b"");
         let error = drive(&mut SpdyConnection::start(&url, "x").unwrap()).unwrap_err();
-        assert!(error.ends_with("closed the connection without an answer"), "{error}");
+        assert!(error.ends_with("closed the connection without a response"), "{error}");
         server.join().unwrap();
-        // Nothing listens any more.
+        // The server no longer listens.
         let error = drive(&mut SpdyConnection::start(&url, "x").unwrap()).unwrap_err();
         assert!(error.contains("refused"), "{error}");
         for url in ["", "/exec/token", "unix:///run/x", "ftp://127.0.0.1/x"] {

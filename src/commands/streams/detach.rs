@@ -1,13 +1,13 @@
-//! The keys that end a session at a terminal, while the process in the container continues.
+//! The keys that detach from a session at a terminal, while the process in the container continues.
 
 use std::fmt;
 
 /// Maximum number of keys in a sequence.
 const MOST: usize = 16;
-/// The keys of docker and podman.
+/// The default keys of docker and podman.
 pub const DEFAULT: &str = "ctrl-p,ctrl-q";
 
-/// The bytes of the keys. Empty: there are none.
+/// The bytes of the keys. Empty if no keys detach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetachKeys(Vec<u8>);
 
@@ -29,7 +29,7 @@ impl DetachKeys {
 }
 
 impl fmt::Display for DetachKeys {
-    /// As `DetachKeys::parse` reads them.
+    /// Writes the keys in the form that `DetachKeys::parse` reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, key) in self.0.iter().enumerate() {
             let comma = if n > 0 { "," } else { "" };
@@ -60,7 +60,8 @@ fn key(text: &str) -> Option<u8> {
 #[derive(Debug)]
 pub struct Detector<'a> {
     keys: &'a DetachKeys,
-    /// The first keys of the sequence that were typed last. They are passed on when another key follows.
+    /// The last keys that were typed, if they begin the sequence. They are passed on if the sequence is not
+    /// completed.
     held: Vec<u8>,
 }
 
@@ -69,7 +70,7 @@ impl<'a> Detector<'a> {
         Detector { keys, held: Vec::new() }
     }
 
-    /// Appends the input for the process to `out`. Returns true if the sequence is complete; the input behind it is
+    /// Appends the input for the process to `out`. Returns true if the sequence is complete; the input after it is
     /// dropped.
     pub fn pass(&mut self, input: &[u8], out: &mut Vec<u8>) -> bool {
         let keys = &self.keys.0;
@@ -83,7 +84,7 @@ impl<'a> Detector<'a> {
                 self.held.clear();
                 return true;
             }
-            // The end of the input can be the begin of the sequence.
+            // The end of the input may be the beginning of the sequence.
             while !keys.starts_with(&self.held) {
                 out.push(self.held.remove(0));
             }
@@ -91,7 +92,7 @@ impl<'a> Detector<'a> {
         false
     }
 
-    /// Appends the keys that were held back. The input has ended.
+    /// Appends the keys that were held back, because the input has ended.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.held);
     }
@@ -101,7 +102,8 @@ impl<'a> Detector<'a> {
 mod tests {
     use super::*;
 
-    /// What the process gets, and whether the sequence was found. The input arrives byte by byte, or at once.
+    /// Returns what the process gets, and whether the sequence was found. The input arrives in pieces of `piece`
+    /// bytes.
     fn typed(keys: &str, input: &str, piece: usize) -> (String, bool) {
         let keys = DetachKeys::parse(keys).unwrap();
         let (mut detector, mut out) = (Detector::new(&keys), Vec::new());

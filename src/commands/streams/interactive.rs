@@ -8,18 +8,18 @@ use rustix::io::Errno;
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
 
-/// Length of a read from stdin, in bytes.
+/// Size of the read buffer for stdin, in bytes.
 const READ: usize = 32 * 1024;
-/// While the runtime does not take this much input, stdin is not read.
+/// While this number of input bytes waits for the runtime, stdin is not read.
 const MAX_QUEUED: usize = 256 * 1024;
 
 /// How the session ended.
 #[derive(Debug)]
 pub enum SessionEnd {
     Session(End),
-    /// The user has typed the keys for it.
+    /// The user has typed the detach keys.
     Detached,
-    /// A signal with this number.
+    /// A signal with this number ended the session.
     Signal(u8),
     /// The connection was lost, for this reason.
     Lost(String),
@@ -27,21 +27,21 @@ pub enum SessionEnd {
     Output(io::Error),
 }
 
-/// What the session has.
+/// How the command's own streams and terminal are connected to the session.
 #[derive(Clone, Copy, Debug)]
 pub struct Local<'a> {
-    /// stdin is passed on.
+    /// Whether stdin is forwarded.
     pub stdin: bool,
-    /// The terminal of the process follows the size of the user's terminal.
+    /// Whether the terminal of the process follows the size of the user's terminal.
     pub resize: bool,
-    /// The user's terminal is in raw mode.
+    /// Whether the user's terminal is in raw mode.
     pub raw: bool,
-    /// The keys that end a session with a terminal in raw mode.
+    /// The keys that end the session if the terminal is in raw mode.
     pub detach: &'a DetachKeys,
 }
 
 /// # Errors
-/// The terminal or the handlers of signals cannot be set up.
+/// The terminal or the signal handlers cannot be set up.
 pub fn run(
     session: &mut Session,
     local: Local<'_>,
@@ -105,11 +105,11 @@ fn pump(
 enum Input {
     Open,
     Ended,
-    /// The keys were typed that end the session.
+    /// The user has typed the detach keys.
     Detached,
 }
 
-/// Reads stdin and passes it on.
+/// Reads stdin and sends it to the session.
 fn send_input(session: &mut Session, buffer: &mut [u8], keys: Option<&mut Detector<'_>>) -> Input {
     match rustix::io::read(io::stdin(), &mut *buffer) {
         Ok(n @ 1..) => {
@@ -123,12 +123,12 @@ fn send_input(session: &mut Session, buffer: &mut [u8], keys: Option<&mut Detect
             if !detached {
                 return Input::Open;
             }
-            // What was typed before the keys is sent as far as possible.
+            // Send as much as possible of what was typed before the detach keys.
             let _ = session.drive(&mut |_, _| {});
             Input::Detached
         }
         Err(Errno::INTR | Errno::AGAIN) => Input::Open,
-        // The end of the input, or of the terminal.
+        // The input has ended, or the terminal is gone.
         Ok(_) | Err(_) => {
             let mut held = Vec::new();
             keys.into_iter().for_each(|keys| keys.finish(&mut held));
@@ -139,7 +139,7 @@ fn send_input(session: &mut Session, buffer: &mut [u8], keys: Option<&mut Detect
     }
 }
 
-/// Drives the session and writes its outputs. Returns whether it has to be driven again at once.
+/// Drives the session and writes its outputs. Returns true if the session must be driven again at once.
 fn drive(session: &mut Session, out: &mut dyn Write, err: &mut dyn Write) -> Result<bool, SessionEnd> {
     let mut failed = None;
     let again = session.drive(&mut |output, bytes| {

@@ -1,4 +1,4 @@
-//! Requests a URL from the agent without waiting, for a command that serves other connections meanwhile.
+//! Requests a URL from the agent without blocking, for a command that serves other connections meanwhile.
 
 use crate::api::control::{StreamKind, StreamRequest, StreamUrl};
 use crate::api::kube::pod_row::text;
@@ -11,10 +11,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Maximum length of an answer, in bytes: a list of pods with their specs.
+/// Maximum length of a response, in bytes. The largest response is a list of pods with their specs.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// Finds a pod by its name again if its UID is no longer known: its manifest was changed.
+/// A request for a URL. If the pod's UID is no longer known, because its manifest has changed, the pod is found by
+/// its name.
 pub struct Lookup {
     socket: PathBuf,
     target: PodTarget,
@@ -28,13 +29,13 @@ enum LookupStep {
     Url,
     /// Reads the list of pods, because the URL was refused for this reason.
     Pods { refused: String },
-    /// Requests the URL for the pod of the list.
+    /// Requests the URL for the pod that was found in the list.
     Again,
 }
 
 impl Lookup {
     /// # Errors
-    /// There is no agent.
+    /// The agent is not running.
     pub fn start(socket: &Path, target: &PodTarget, uid: &str, kind: StreamKind) -> Result<Lookup, String> {
         let request = StreamRequest { uid: uid.to_owned(), kind };
         let exchange = Exchange::of_url(socket, &request)?;
@@ -45,20 +46,20 @@ impl Lookup {
         if self.exchange.unsent.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
     }
 
-    /// Continues. Returns the URL and the pod's UID when they are known.
+    /// Continues the request. Returns the URL and the pod's UID when they are known.
     ///
     /// # Errors
-    /// The agent refuses, or the connection to it is lost.
+    /// The agent refuses the request, or the connection to it is lost.
     pub fn drive(&mut self) -> Result<Option<(String, String)>, String> {
         while let Some((status, body)) = self.exchange.drive().map_err(|e| cannot(&self.socket, &e))? {
             let words = || String::from_utf8_lossy(&body).trim().to_owned();
             match (&mut self.step, status) {
                 (LookupStep::Url | LookupStep::Again, 200) => {
-                    let invalid = |e| format!("/stream: invalid answer: {e}");
+                    let invalid = |e| format!("/stream: invalid response: {e}");
                     let StreamUrl { url } = serde_json::from_slice(&body).map_err(invalid)?;
                     return Ok(Some((url, self.request.uid.clone())));
                 }
-                // No such pod, or it does not run: perhaps another version of it does.
+                // The pod does not exist or is not running. Another version of it may be running.
                 (LookupStep::Url, 404 | 409) => {
                     self.step = LookupStep::Pods { refused: words() };
                     self.exchange = Exchange::start(&self.socket, "GET /pods HTTP/1.0\r\n\r\n")?;
@@ -90,7 +91,7 @@ fn cannot(socket: &Path, e: &io::Error) -> String {
     format!("cannot request a stream from wherry at {}: {e}; is it running?", socket.display())
 }
 
-/// One request and its answer, over HTTP/1.0: the end of the connection ends the answer.
+/// One request and its response, over HTTP/1.0: the response ends when the connection is closed.
 struct Exchange {
     socket: UnixStream,
     unsent: Vec<u8>,
@@ -114,7 +115,7 @@ impl Exchange {
         )
     }
 
-    /// The status and the body, once they are complete.
+    /// Sends and reads without blocking. Returns the status and the body once they are complete.
     fn drive(&mut self) -> io::Result<Option<(u16, Vec<u8>)>> {
         while !self.unsent.is_empty() {
             match self.socket.write(&self.unsent) {
@@ -127,7 +128,7 @@ impl Exchange {
         loop {
             match self.socket.read(&mut buffer) {
                 Ok(0) => break,
-                Ok(_) if self.received.len() > MAX_ANSWER => return Err(io::Error::other("the answer is too long")),
+                Ok(_) if self.received.len() > MAX_ANSWER => return Err(io::Error::other("the response is too long")),
                 Ok(n) => self.received.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}

@@ -16,7 +16,7 @@ pub struct Session {
     connection: SpdyConnection,
     streams: Streams,
     result: Vec<u8>,
-    /// The process, or the runtime's part in it, has ended.
+    /// The result of the session, once the process or the runtime's stream has ended.
     end: Option<End>,
 }
 
@@ -40,13 +40,13 @@ pub enum Output {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The exit code of the command. 0 also for the end of an attach.
+    /// The exit code of the command. Also 0 after an attach has ended.
     Exited(i32),
     /// The runtime's message: the command could not be started, or its result is unknown.
     Failed(String),
 }
 
-/// The `Status` with which the runtime reports the result, as far as it is needed.
+/// The needed fields of the `Status` with which the runtime reports the result.
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
@@ -71,7 +71,7 @@ struct Cause {
 }
 
 impl Session {
-    /// Connects to the URL, with the streams that were requested with it.
+    /// Connects to the URL and opens the streams that were requested along with the URL.
     ///
     /// # Errors
     /// See `SpdyConnection::start`.
@@ -81,17 +81,17 @@ impl Session {
         Ok(Session { connection, streams, result: Vec::new(), end: None })
     }
 
-    /// The result, once the process has ended and its output is complete.
+    /// Returns the result, once the process has ended and its output is complete.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
-    /// Returns true if all outputs have ended. The result normally follows at once.
+    /// Reports whether all outputs have ended. The result normally follows immediately.
     pub fn has_no_output(&self) -> bool {
         self.streams.stdout.is_none() && self.streams.stderr.is_none()
     }
 
-    /// Number of bytes of input that were not sent yet.
+    /// Returns the number of bytes of input that have not been sent yet.
     pub fn queued(&self) -> usize {
         self.connection.queued()
     }
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// The process reads the end of its input.
+    /// Closes the stdin of the process, so that it reads the end of its input.
     pub fn close_stdin(&mut self) {
         if let Some(stdin) = self.streams.stdin.take() {
             self.connection.end(stdin);
@@ -121,12 +121,12 @@ impl Session {
         }
     }
 
-    /// Sends and reads, without waiting. Returns true if it should be called again without waiting.
+    /// Sends and reads without blocking. Returns true if it must be called again without waiting.
     ///
     /// # Errors
     /// The connection is lost, or the server refuses it.
     pub fn drive(&mut self, on: &mut dyn FnMut(Output, &[u8])) -> Result<bool, String> {
-        // If the server has closed its side, the result may still be there to read.
+        // If the send fails because the server has closed the connection, the result may still be readable.
         let sent = self.connection.send();
         let (streams, result, mut ended) = (self.streams, &mut self.result, false);
         let (mut stdin_ended, mut outputs) = (false, self.streams);
@@ -140,7 +140,7 @@ impl Session {
             SpdyEvent::End { stream } if stream == streams.error => ended = true,
             // containerd resets the stream after the result instead of ending it.
             SpdyEvent::Reset { stream, .. } if stream == streams.error => ended |= !result.is_empty(),
-            // The process has closed its input: what follows would be lost anyway.
+            // The process has closed its input: further input would be lost anyway.
             SpdyEvent::Reset { stream, .. } if Some(stream) == streams.stdin => stdin_ended = true,
             SpdyEvent::End { stream } | SpdyEvent::Reset { stream, .. } => outputs.ended(stream),
             _ => {}
@@ -172,7 +172,7 @@ impl AsFd for Session {
 }
 
 impl Streams {
-    /// An output has ended.
+    /// Notes that an output has ended.
     fn ended(&mut self, stream: StreamId) {
         for output in [&mut self.stdout, &mut self.stderr] {
             if *output == Some(stream) {
@@ -198,7 +198,7 @@ impl Streams {
     }
 }
 
-/// The result that the runtime sent. None is a success, as for kubectl.
+/// Parses the result that the runtime sent. An empty result is a success, as in kubectl.
 fn end(result: &[u8]) -> End {
     if result.is_empty() {
         return End::Exited(0);

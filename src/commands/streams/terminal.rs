@@ -1,4 +1,4 @@
-//! The terminal of the user: raw mode, its size, and the signals that matter meanwhile.
+//! The user's terminal: its raw mode, its size, and the signals that matter during a session.
 
 use mio::net::UnixStream;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
@@ -7,7 +7,8 @@ use signal_hook::{SigId, low_level};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The terminal at stdin, in raw mode: every key goes to the container, also Ctrl-C. It is restored on drop.
+/// The terminal at stdin, in raw mode: every key goes to the container, including Ctrl-C. The previous mode is
+/// restored on drop.
 pub struct RawMode {
     before: Termios,
 }
@@ -32,7 +33,7 @@ impl Drop for RawMode {
     }
 }
 
-/// Columns and rows of the terminal at stdout, otherwise of that at stdin. None: there is no terminal.
+/// Returns the columns and rows of the terminal at stdout or else at stdin, or None if neither is a terminal.
 pub fn size() -> Option<(u16, u16)> {
     let size = tcgetwinsize(io::stdout()).or_else(|_| tcgetwinsize(io::stdin())).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
@@ -43,11 +44,12 @@ pub fn size() -> Option<(u16, u16)> {
 pub enum TerminalSignal {
     /// The window has a new size.
     Resized,
-    /// End the command, whose exit code is 128 and this number, as in shells.
+    /// End the command with exit code 128 plus this number, as in shells.
     End(u8),
 }
 
-/// The signals that would otherwise leave the terminal in raw mode, and SIGWINCH. The handlers end with this value.
+/// Handlers for SIGWINCH and for the signals that would otherwise leave the terminal in raw mode. They are removed on
+/// drop.
 pub struct Signals {
     sources: Vec<(TerminalSignal, SigId, UnixStream)>,
 }
@@ -69,12 +71,12 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Descriptors that become readable with a signal.
+    /// Returns descriptors that become readable when a signal arrives.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sources.iter().map(|(_, _, read)| read.as_fd())
     }
 
-    /// The signals since the last call.
+    /// Returns the signals that have arrived since the last call.
     pub fn take(&mut self) -> Vec<TerminalSignal> {
         let mut buffer = [0; 64];
         let sources = self.sources.iter_mut();

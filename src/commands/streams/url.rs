@@ -13,14 +13,15 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// # Errors
-/// There is no agent, or no such pod.
+/// The agent is not running, or the pod does not exist.
 pub fn find_pod(socket: &Path, target: &PodTarget) -> Result<Value, Failure> {
     let mut pods = client::get_json(socket, "/pods")?;
     choose(target.find(&mut pods).map_err(Failure::message)?)
         .ok_or_else(|| Failure::message("the agent's list of pods is empty"))
 }
 
-/// If a pod is being replaced, the running one. If none runs, the agent's error for the first explains why.
+/// Chooses the running pod, if a pod is being replaced. If no pod is running, chooses the first: the agent's error
+/// for it explains why.
 pub fn choose(mut found: Vec<Value>) -> Option<Value> {
     let running = found.iter().position(|pod| text(pod, "/status/phase") == "Running");
     let at = running.unwrap_or(0);
@@ -37,7 +38,7 @@ impl From<UrlRefused> for Failure {
 }
 
 /// # Errors
-/// There is no agent (`Failure`), or it refuses.
+/// The agent does not respond (`Failure`), or it refuses the request (`UrlRefused`).
 pub fn request(socket: &Path, request: &StreamRequest) -> Result<Result<String, UrlRefused>, Failure> {
     let mut reader = match client::post(socket, "/stream", request, PATIENCE)? {
         AgentAnswer::Done(reader) => reader,
@@ -46,6 +47,6 @@ pub fn request(socket: &Path, request: &StreamRequest) -> Result<Result<String, 
     let mut answer = Vec::new();
     reader.read_to_end(&mut answer).map_err(|e| Failure::message(format!("/stream: {e}")))?;
     let StreamUrl { url } =
-        serde_json::from_slice(&answer).map_err(|e| Failure::message(format!("/stream: invalid answer: {e}")))?;
+        serde_json::from_slice(&answer).map_err(|e| Failure::message(format!("/stream: invalid response: {e}")))?;
     Ok(Ok(url))
 }

@@ -1,5 +1,5 @@
-//! Text from outside never reaches the terminal as control sequences. Every command runs against an agent, and on
-//! files, in which every text is hostile.
+//! Tests that text from outside never reaches the terminal as control sequences. Every command runs against an agent
+//! and on files in which every string is hostile.
 
 use super::{Running, Written, route};
 use crate::adapters::records::Records;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::Path;
 
-/// Sets the clipboard, clears the screen, starts a forged line, hides and reverses the text after it.
+/// Text that sets the clipboard, clears the screen, starts a forged line, and hides and reverses the text after it.
 const HOSTILE: &str = "evil\x1b]52;c;aGk=\x07\x1b[2J\x1b[31m\rup\nFAKE line\t\u{9b}8m\u{7f}\u{202e}\u{2028}FAKE\u{85}";
 
 struct Hostile;
@@ -132,7 +132,7 @@ impl Content for Hostile {
         let is_watch = http1::query_has(&request.head.query, "watch");
         let list = |kind: &str, item: Value| json!({"kind": kind, "apiVersion": "v1", "items": [item]}).to_string();
         let body = match route(request).expect("a route") {
-            // (A watch that ends after a few lines.)
+            // (This watch ends after a few lines.)
             Route::Page(Page::Pods) if is_watch => lines(&pod()),
             Route::Page(Page::Events) if is_watch => lines(&event()),
             Route::Page(Page::Pods) => list("PodList", pod()),
@@ -179,7 +179,7 @@ impl Content for Hostile {
     }
 }
 
-/// The command lines that cover each command. `@` is the directory of files.
+/// Returns the command lines that cover a command. `@` is the directory of the files.
 fn command_lines(command: &str) -> &'static [&'static str] {
     match command {
         "check" => {
@@ -241,7 +241,7 @@ fn command_lines(command: &str) -> &'static [&'static str] {
         "list" => &["kubeconfig list --root-dir @/node", "kubeconfig list --root-dir @/node -o json"],
         "revoke" => &[
             "kubeconfig revoke --root-dir @/node --hostname a nobody\x1b[2J",
-            // (The agent answers with the same text.)
+            // (The agent responds with the same text.)
             "kubeconfig revoke --root-dir @/node --hostname a 00",
         ],
         "version" => &["version"],
@@ -252,14 +252,14 @@ fn command_lines(command: &str) -> &'static [&'static str] {
 }
 
 fn leaves(command: &clap::Command, found: &mut Vec<String>) {
-    // (`wherry kubeconfig` is a command itself, and has subcommands.)
+    // (`wherry kubeconfig` is itself a command, but also has subcommands.)
     if !command.is_subcommand_required_set() {
         found.push(command.get_name().to_owned());
     }
     command.get_subcommands().for_each(|c| leaves(c, found));
 }
 
-/// YAML does not accept all of these characters unescaped.
+/// Returns a value as JSON with escapes, because YAML does not accept all of the hostile characters unescaped.
 fn escaped(value: &Value) -> String {
     printable::json(&value.to_string()).into_owned()
 }

@@ -4,7 +4,7 @@ use crate::api::ordered::OrderSlice;
 use crate::api::reason::Reason;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
 
-/// A resource that is short.
+/// A resource of which too little is free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insufficient {
     pub resource: String,
@@ -14,17 +14,17 @@ pub struct Insufficient {
 }
 
 impl Insufficient {
-    /// The reason, worded like a kubelet's: `OutOfcpu`.
+    /// Returns the reason in a kubelet's wording, for example `OutOfcpu`.
     pub fn reason(&self) -> Reason {
         Reason::out_of(&self.resource)
     }
 
-    /// The amount that has to become free. If the resource is already over-used, this includes the excess.
+    /// Returns the amount that has to be freed. If the resource is already overcommitted, this includes the excess.
     pub fn shortage(&self) -> u64 {
         (self.requested.saturating_add(self.used)).saturating_sub(self.capacity)
     }
 
-    /// The message of a kubelet.
+    /// Returns the message in a kubelet's wording.
     pub fn message(&self) -> String {
         let Insufficient { resource, requested, used, capacity } = self;
         format!(
@@ -32,7 +32,8 @@ impl Insufficient {
         )
     }
 
-    /// The message of a kubelet for a resize that the node without other pods has no room for.
+    /// Returns the message, in a kubelet's wording, for a resize that would not fit even without other pods on the
+    /// node.
     pub fn capacity_message(&self) -> String {
         let Insufficient { resource, requested, capacity, .. } = self;
         format!("Node didn't have enough capacity: {resource}, requested: {requested}, capacity: {capacity}")
@@ -42,7 +43,8 @@ impl Insufficient {
 /// The order of the reasons (A3). Other resources follow by name.
 const ORDER: [&str; 4] = [PODS, CPU, MEMORY, EPHEMERAL_STORAGE];
 
-/// The resources that are short, in the order of A3. The capacity of a resource that the node does not know is zero.
+/// Returns the insufficient resources in the order of A3. The capacity of a resource that the node does not know is
+/// zero.
 pub fn insufficient(requested: &Resources, used: &Resources, allocatable: &Resources) -> Vec<Insufficient> {
     let mut missing: Vec<Insufficient> = requested
         .iter()
@@ -59,7 +61,7 @@ pub fn insufficient(requested: &Resources, used: &Resources, allocatable: &Resou
     missing
 }
 
-/// The amounts that have to become free, by resource: the input of `preempt::victims`.
+/// Returns the amounts that have to be freed, by resource: the input of `preempt::victims`.
 pub fn shortages(missing: &[Insufficient]) -> Resources {
     let mut all = Resources::default();
     missing.iter().for_each(|i| all.set(&i.resource, i.shortage()));

@@ -1,8 +1,8 @@
-//! The node's admission of pods (A): decides when a pass (`pass`) covers the pods that request room, and keeps what
-//! outlives a pass. `engine/node/admission` carries out the decisions on the workers.
+//! The node's admission of pods (A): decides when a pass (`pass`) evaluates the pods that request resources, and
+//! keeps the state that outlives a pass. `engine/node/admission` applies the decisions to the workers.
 //!
 //! A pass covers all workers and ends at the first preemption; another pass evaluates the changed state. There is no
-//! pass while no pod requests room and nothing changes.
+//! pass while no pod requests resources and nothing changes.
 
 use super::cpu_weight::CpuWeight;
 use super::out_of_pods;
@@ -19,9 +19,9 @@ use std::collections::BTreeMap;
 /// The state of admission that is not part of the workers.
 #[derive(Debug, Default, Serialize)]
 pub struct NodeAdmission {
-    /// A change may have freed or taken room.
+    /// A change may have freed or taken resources.
     room_changed: bool,
-    /// The place of the last pod that requested room (A1).
+    /// The place in the queue of the last pod that requested resources (A1).
     last_place: u64,
     pub victims: Victims,
     /// Pods added in this step.
@@ -30,35 +30,37 @@ pub struct NodeAdmission {
 }
 
 impl NodeAdmission {
-    /// Room has been freed or taken: the next step runs a pass.
+    /// Makes the next step run a pass, because resources have been freed or taken.
     pub fn room_changed(&mut self) {
         self.room_changed = true;
     }
 
-    /// A1: the place behind all others.
+    /// A1: returns the place in the queue behind all other pods.
     pub fn next_place(&mut self) -> u64 {
         self.last_place += 1;
         self.last_place
     }
 
-    /// A1: the place of a new worker: behind all others, or the place of its predecessor.
+    /// A1: returns the place in the queue of a new worker: the place of its predecessor, or else behind all other
+    /// pods.
     pub fn place_of(&mut self, worker: &Worker, names: &Names, workers: &BTreeMap<Uid, Box<Worker>>) -> u64 {
         let before = names.pods(&worker.name).filter_map(|uid| workers.get(uid));
         let inherited = before.filter(|w| w.pod.is_some()).map(|w| w.admission.place).min();
         inherited.unwrap_or_else(|| self.next_place())
     }
 
-    /// A pod was added.
+    /// Notes that a pod was added.
     pub fn added(&mut self, uid: Uid) {
         self.added.push(uid);
     }
 
-    /// The pods that were added since the last call.
+    /// Returns the pods that were added since the last call.
     pub fn take_added(&mut self) -> Vec<Uid> {
         std::mem::take(&mut self.added)
     }
 
-    /// Runs a pass, if a pod requests room or the room has changed. None if there was no pass.
+    /// Runs a pass if a pod requests resources or the free resources may have changed. Returns None if there was no
+    /// pass.
     pub fn step(&mut self, input: Input<'_>, shutting_down: bool, outbox: &mut Outbox) -> Option<Vec<Decision>> {
         let requested = input.workers.values().any(|w| {
             w.admission.is_due(&w.state)
@@ -85,9 +87,9 @@ impl NodeAdmission {
         Some(decisions)
     }
 
-    /// A2: rejects the pods beyond `maxPods` before the first list. Pods of a previous run do not count against them.
-    /// Other rejections wait for the list. If a pod without a record may be running, nothing is certain and none is
-    /// rejected.
+    /// A2: before the first list, rejects only pods beyond `maxPods`. Pods of a previous process are not counted
+    /// against them. Other rejections wait for the list. If a pod without a record may be running, nothing is
+    /// certain, and no pod is rejected.
     pub fn reject_before_first_list(&mut self, input: Input<'_>, shutting_down: bool) -> Vec<Decision> {
         if !std::mem::take(&mut self.room_changed) || shutting_down {
             return Vec::new();
@@ -100,7 +102,7 @@ impl NodeAdmission {
         decisions
     }
 
-    /// A9: a victim that may start again now is considered in this step.
+    /// A9: makes this step run a pass if a victim may start again now.
     pub fn consider_victims(&mut self, now: Boot) {
         if self.victims.forget_passed(now) {
             self.room_changed();

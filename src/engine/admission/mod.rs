@@ -1,7 +1,8 @@
-//! Admission: `machine` runs a pass when room is requested or has changed, `pass` decides about each pod in its order
-//! (A1 to A7), and `victims` restarts preempted pods (A9). They rest on pure calculations on the pods' requests:
-//! `predicates`, `fit` and `node_snapshot` decide whether a pod fits (A2 to A4), `preempt` which pods have to be
-//! preempted for it (A6, A7). `room` says which pods hold room, and `cpu_weight` follows their requests.
+//! Admission: `machine` runs a pass when a pod requests resources or the free resources change, `pass` decides about
+//! each pod in order (A1 to A7), and `victims` restarts preempted pods (A9). They use pure calculations on the pods'
+//! requests: `predicates`, `fit` and `node_snapshot` decide whether a pod fits (A2 to A4), `preempt` which pods have
+//! to be preempted for it (A6, A7). `room` determines which pods hold resources, and `cpu_weight` follows the
+//! requests of these pods.
 
 mod cpu_weight;
 pub mod fit;
@@ -30,25 +31,26 @@ pub enum Admission {
     /// Not decided yet, or another pod has the name (W8).
     #[default]
     Open,
-    /// A4: it fits once other pods are gone. The text names those pods and the missing resources.
+    /// A4: the pod fits once other pods are gone. The text names those pods and the missing resources.
     Waits(String),
     /// A10: the node is cordoned, and the pod has never started on it.
     Cordoned,
     Admitted,
-    /// A3: the reason of the rejection.
+    /// A3: the reason for the rejection.
     Rejected(Cause),
 }
 
-/// More than `maxPods` pods: the first resource in the order of A3.
+/// Returns the reason for a rejection because of more than `maxPods` pods. It is the first of the resources in the
+/// order of A3.
 pub fn out_of_pods() -> Reason {
     Reason::out_of(PODS)
 }
 
-/// The one reason that precedes the resources; the others follow them (A3).
+/// The only reason, apart from the resources, that comes before them. All others come after them (A3).
 const BEFORE_RESOURCES: Reason = Reason::PodOSNotSupported;
 
-/// A3: the first reason, and all of them as the message. For a pod that may preempt others, the reasons that are not
-/// resources come first: with any of them, no pod is preempted (A6).
+/// A3: returns the first reason, with all reasons in the message. For a pod that may preempt others, the reasons
+/// other than resources come first, because with any of them no pod is preempted (A6).
 pub fn rejection(refusals: &[Refusal], missing: &[Insufficient], preempts: bool) -> Cause {
     let (first, after): (Vec<&Refusal>, Vec<&Refusal>) = refusals.iter().partition(|r| r.reason == BEFORE_RESOURCES);
     let of_refusals = |list: Vec<&Refusal>| list.into_iter().map(|r| (r.reason.clone(), r.message.clone())).collect();
@@ -63,7 +65,7 @@ pub fn rejection(refusals: &[Refusal], missing: &[Insufficient], preempts: bool)
     Cause { reason, message: messages.join("; "), by: None }
 }
 
-/// The reason of a rejection as a metric label, from a closed set (a kubelet's names).
+/// Returns the reason for a rejection as a metric label, from a fixed set of a kubelet's names.
 pub fn counted(reason: &Reason) -> Reason {
     const RESOURCES: [&str; 4] = [CPU, EPHEMERAL_STORAGE, MEMORY, PODS];
     match reason {

@@ -1,9 +1,9 @@
-//! The use of the node's resources (A1, A4), and the resulting verdict for one more pod.
+//! The usage of the node's resources by pods (A1, A4), and the resulting verdict about one more pod.
 //!
-//! Three kinds of pods take resources: admitted pods hold theirs, terminating pods give theirs back soon, and waiting
-//! pods that came earlier have theirs reserved. For a fourth kind it is not known yet whether they take room. A
-//! successor may use the room of its predecessor: the two never run at the same time (W8), so together they count as
-//! the larger one.
+//! Three kinds of pods take resources: admitted pods hold theirs, terminating pods release theirs soon, and waiting
+//! pods that came earlier have theirs reserved. For a fourth kind, it is not known yet whether they take resources. A
+//! successor may use the resources of its predecessor: the two never run at the same time (W8), so together they
+//! count as the larger of the two.
 
 use super::fit::{Insufficient, insufficient};
 use super::pod_requests::PodRequests;
@@ -17,29 +17,30 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub struct NodeSnapshot<'a> {
     node: &'a NodeFacts,
-    /// Held by admitted pods or reserved for waiting ones.
+    /// The resources that are held by admitted pods or reserved for waiting ones.
     taken: Resources,
-    /// Also includes the resources of terminating pods.
+    /// Also includes the resources of terminating pods and of pods that may take some.
     in_use: Resources,
     ports: Vec<HostPort>,
-    /// Ports of terminating pods.
+    /// The ports of terminating pods and of pods that may take some.
     ports_in_use: Vec<HostPort>,
-    /// Full names with terminating or waiting pods.
+    /// The full names that have terminating or waiting pods, or pods that may take resources.
     names: BTreeMap<FullName, Shared>,
 }
 
-/// The resources that the pods of one full name give back, and those reserved for them.
+/// The resources that the terminating pods of one full name release, and those reserved for its other pods.
 #[derive(Clone, Debug, Default)]
 struct Shared {
     ending: Resources,
     reserved: Resources,
 }
 
-/// The result for one pod.
+/// The verdict about one pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AdmissionVerdict {
     Fits,
-    /// A4: it fits once the terminating pods are gone. Lists the short resources; empty if only a port is in use.
+    /// A4: the pod fits once the terminating pods are gone. Lists the insufficient resources; empty if only a port is
+    /// in use.
     Later(Vec<Insufficient>),
     /// A3: all reasons against the pod.
     Against {
@@ -80,8 +81,8 @@ impl<'a> NodeSnapshot<'a> {
         self.ports.extend_from_slice(&requests.ports);
     }
 
-    /// Adds a pod for which it is not known yet whether it takes room. No pod is admitted into its room, and none is
-    /// rejected because of it.
+    /// Adds a pod for which it is not known yet whether it takes resources. Until this is known, no pod gets these
+    /// resources, and none is rejected because of them.
     pub fn reserve_uncertain(&mut self, name: &FullName, requests: &PodRequests) {
         self.share(name, |shared| shared.reserved.add(&requests.resources));
         self.ports_in_use.extend_from_slice(&requests.ports);
@@ -94,7 +95,7 @@ impl<'a> NodeSnapshot<'a> {
         self.in_use.add(&shared.larger());
     }
 
-    /// R2: an admitted pod holds other resources from now on.
+    /// R2: replaces the resources that an admitted pod holds.
     pub fn exchange(&mut self, old: &PodRequests, new: &PodRequests) {
         for sum in [&mut self.taken, &mut self.in_use] {
             sum.subtract(&old.resources);
@@ -106,7 +107,7 @@ impl<'a> NodeSnapshot<'a> {
         &self.node.allocatable
     }
 
-    /// The sum of the requests of all admitted, terminating and waiting pods.
+    /// Returns the sum of the requests of all admitted, terminating and waiting pods.
     pub fn in_use(&self) -> &Resources {
         &self.in_use
     }
@@ -131,7 +132,7 @@ impl<'a> NodeSnapshot<'a> {
 }
 
 impl AdmissionVerdict {
-    /// With one more reason against the pod, if there is one.
+    /// Adds one more reason against the pod, if there is one.
     pub fn and_against(self, refusal: Option<Refusal>) -> AdmissionVerdict {
         let Some(refusal) = refusal else { return self };
         let (mut refusals, missing) = match self {

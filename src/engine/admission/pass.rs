@@ -1,9 +1,9 @@
-//! One pass of admission: which pods have a share of the node's room, and the decisions about the pods that request one
-//! (A1 to A7).
+//! One pass of admission: determines which pods have a share of the node's resources, and decides about the pods that
+//! request one (A1 to A7).
 //!
-//! A pod takes room if it was admitted, if this pass admits it, if it waits, or if room is reserved for it: a pod that
-//! starts again under its UID, or a pod of a previous run that does not request room yet. In each case a pod with a
-//! share may be preempted for it, and starts again by A9 (`Victims::to_restart`).
+//! A pod has a share if it was admitted, if this pass admits it, if it waits, or if resources are reserved for it, as
+//! for a pod that starts again under its UID, or for a pod of a previous process that does not request resources yet.
+//! A pod with a share may be preempted, and starts again by A9 (`Victims::to_restart`).
 
 use super::Admission;
 use super::fit::{self, Insufficient};
@@ -34,10 +34,10 @@ use crate::engine::slots::READ_PATIENCE;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Maximum number of pods that a message names.
+/// The maximum number of pods that a message names.
 const NAMED: usize = 3;
 
-/// What a pass reads of the node.
+/// The state of the node that a pass reads.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     pub now: Boot,
@@ -49,7 +49,7 @@ pub struct Input<'a> {
     pub devices: &'a Devices,
     /// A10: pods that have never started on the node do not start.
     pub cordoned: bool,
-    /// Without the devices of plugins.
+    /// The resources of the node without the devices of plugins.
     pub configured: &'a Resources,
 }
 
@@ -57,7 +57,7 @@ pub struct Input<'a> {
 #[derive(Debug, PartialEq)]
 pub enum Decision {
     Admit(Uid),
-    /// A4: the text is the message of the status.
+    /// A4: the pod waits. The text is the message of its status.
     Wait(Uid, String),
     /// A10: the pod waits for `uncordon`.
     Hold(Uid),
@@ -68,7 +68,7 @@ pub enum Decision {
     Restart(Uid),
     /// R3: the pod gets its new resources.
     Resize(Uid),
-    /// R2: they do not fit.
+    /// R2: the new resources do not fit.
     PostponeResize(Uid, ResizeVerdict),
 }
 
@@ -77,7 +77,8 @@ impl Input<'_> {
         self.names.is_first(&worker.name, &worker.uid)
     }
 
-    /// W8: the pod that currently has this pod's name was edited, and continues until its record has been written.
+    /// W8: returns true if the pod that currently has this pod's name was edited, and continues until its record has
+    /// been written.
     fn follows_outdated(&self, worker: &Worker) -> bool {
         let first = self.names.first(&worker.name);
         first
@@ -86,7 +87,7 @@ impl Input<'_> {
             .is_some_and(|w| w.state.is_outdated())
     }
 
-    /// Returns true if it started in a previous run, and its status has not been read yet.
+    /// Returns true if the pod started under a previous process, and its status has not been read yet.
     fn is_unread(&self, worker: &Worker) -> bool {
         self.cache.get(&worker.uid).is_some_and(|e| worker.state.is_unread(e))
     }
@@ -96,11 +97,11 @@ impl Input<'_> {
     }
 }
 
-/// A pod that requests room, or that will request it once its worker starts again.
+/// A pod that requests resources, or that will request them once its worker starts again.
 struct RoomRequest<'a> {
     place: (bool, u64),
     worker: &'a Worker,
-    /// The requests of the pod as which the worker starts again.
+    /// The requests of the pod that the worker runs next, if the request is for that pod.
     after_end: Option<PodRequests>,
 }
 
@@ -110,20 +111,20 @@ impl RoomRequest<'_> {
     }
 }
 
-/// A share of the room. Its pod may be preempted.
+/// A share of the node's resources. Its pod may be preempted.
 #[derive(Clone, Copy)]
 struct Share<'a> {
     worker: &'a Worker,
     requests: &'a PodRequests,
 }
 
-/// The pods by their relation to the node's room.
+/// The pods, grouped by their claims on the node's resources.
 #[derive(Default)]
 struct Pods<'a> {
     requesting: Vec<RoomRequest<'a>>,
     holding: Vec<&'a Worker>,
     ending: Vec<&'a Worker>,
-    /// A9: victims that wait only for room.
+    /// A9: victims that wait only for free resources.
     victims: Vec<&'a Worker>,
 }
 
@@ -133,9 +134,9 @@ impl<'a> Pods<'a> {
         for worker in input.workers.values() {
             match worker.state {
                 State::Terminating(_) => pods.ending.push(worker),
-                // W8: its successor has its place.
+                // W8: the successor of the pod has its place in the queue.
                 State::Sync(_) if worker.state.is_outdated() => pods.ending.push(worker),
-                // Its worker ends it as soon as a status read confirms that.
+                // Its worker terminates the pod as soon as a status read confirms that the pod has ended.
                 State::Sync(_) if worker.shown.has_ended() => pods.ending.push(worker),
                 State::Terminated(_) | State::Finished(_) | State::Forgotten(_) if input.runs(worker) => {
                     pods.ending.push(worker);
@@ -161,7 +162,8 @@ impl<'a> Pods<'a> {
     }
 }
 
-/// Evaluates all pods that request room, in the order of their places. The pass ends at the first preemption.
+/// Evaluates all pods that request resources, in the order of their places in the queue. The pass ends at the first
+/// preemption.
 pub fn run(input: Input<'_>, victims: &Victims) -> Vec<Decision> {
     let pods = Pods::of(&input);
     let mut pass = Pass {
@@ -195,10 +197,11 @@ pub fn run(input: Input<'_>, victims: &Victims) -> Vec<Decision> {
 struct Pass<'a> {
     input: Input<'a>,
     room: NodeSnapshot<'a>,
-    /// In the order in which they were given.
+    /// In the order in which they were given out.
     shares: Vec<Share<'a>>,
     ending: Vec<&'a Worker>,
-    /// Pods that may take room: their status is unknown and may show that they have ended, or they wait for such a pod.
+    /// Pods that may take resources: their status is unknown and may show that they have ended, or they wait for such
+    /// a pod.
     uncertain: Vec<Share<'a>>,
     decisions: Vec<Decision>,
 }
@@ -236,8 +239,8 @@ impl<'a> Pass<'a> {
         self.uncertain.push(share);
     }
 
-    /// Evaluates the next pod. False if other pods are preempted for it; the next pass then evaluates the remaining
-    /// pods.
+    /// Evaluates the next pod. Returns false if other pods are preempted for it; the next pass then evaluates the
+    /// remaining pods.
     fn evaluate(&mut self, request: &'a RoomRequest<'a>) -> bool {
         let worker = request.worker;
         if self.input.cordoned && !worker.history.is_bound() {
@@ -245,8 +248,8 @@ impl<'a> Pass<'a> {
             return true;
         }
         let share = Share { worker, requests: request.requests() };
-        // A pod that starts after the end of another one: the same worker started again, or the successor of an edited
-        // pod that still runs (W8).
+        // A pod that starts only after another one has terminated: the next pod of the same worker, or the successor
+        // of an edited pod that still runs (W8).
         let begins_later = match &request.after_end {
             Some(_) => worker.demand.successor.as_ref(),
             None => worker.pod.as_ref().filter(|_| self.input.follows_outdated(worker)),
@@ -256,8 +259,8 @@ impl<'a> Pass<'a> {
             return true;
         }
         if self.input.is_unread(worker) {
-            // A4: it comes first. No pod is rejected because of a pod that may have ended; a pod that needs its room
-            // waits.
+            // A4: this pod comes first. But it may have ended, so no pod is rejected because of it; a pod that needs
+            // its resources waits.
             self.reserve_uncertain(share);
             return true;
         }
@@ -274,7 +277,7 @@ impl<'a> Pass<'a> {
         self.evaluate_now(pod, share)
     }
 
-    /// A10: the pod takes no room before `uncordon`.
+    /// A10: the pod takes no resources before `uncordon`.
     fn hold_back(&mut self, request: &RoomRequest<'_>) {
         let worker = request.worker;
         let is_shown = self.input.has_its_name(worker) && request.after_end.is_none();
@@ -283,7 +286,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Why the pod waits whatever room there is.
+    /// Returns why the pod has to wait even if its resources are free.
     fn waits_without_room(&self, pod: &Pod, requests: &PodRequests) -> Option<String> {
         let pressure = || {
             let condition = not_tolerated(pod, requests, self.input.pressure)?;
@@ -292,10 +295,10 @@ impl<'a> Pass<'a> {
         self.input.devices.missing(&requests.resources, self.input.configured).or_else(pressure)
     }
 
-    /// Evaluates a pod that wants to start now. False if other pods are preempted for it.
+    /// Evaluates a pod that wants to start now. Returns false if other pods are preempted for it.
     fn evaluate_now(&mut self, pod: &Pod, share: Share<'a>) -> bool {
         let worker = share.worker;
-        // A pod that has started on this node stays, even if it starts again.
+        // Taints do not affect a pod that has already started on this node, even if it starts again.
         let taint = predicates::untolerated(pod, self.input.node).filter(|_| !worker.history.is_bound());
         match self.room.evaluate(pod, share.requests).and_against(taint) {
             AdmissionVerdict::Fits if self.input.has_its_name(worker) => {
@@ -323,7 +326,7 @@ impl<'a> Pass<'a> {
         true
     }
 
-    /// Reserves room for a pod that starts later, unless it will be rejected then.
+    /// Reserves resources for a pod that starts later, unless it will be rejected then.
     fn evaluate_for_later(&mut self, pod: &Pod, share: Share<'a>) {
         let rejected = match self.room.evaluate(pod, share.requests) {
             AdmissionVerdict::Against { refusals, missing } => {
@@ -336,7 +339,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// A4: the pod waits for the resources of pods that end, or whose status is unknown.
+    /// A4: makes the pod wait for the resources of pods that are terminating or whose status is unknown.
     fn wait(&mut self, share: Share<'a>, missing: &[Insufficient]) {
         let worker = share.worker;
         let unread: Vec<&Worker> =
@@ -351,21 +354,21 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Discards this pass's decisions about the victims. Always false.
+    /// Decides to preempt the victims, and discards this pass's other decisions about them. Always returns false.
     fn preempt(&mut self, (victims, signal): (Vec<Uid>, Rc<str>)) -> bool {
         self.decisions.retain(|d| !matches!(d, Decision::Admit(uid) | Decision::Wait(uid, _) if victims.contains(uid)));
         self.decisions.push(Decision::Preempt(victims, signal));
         false
     }
 
-    /// A6: the shares that the pod may preempt.
+    /// A6: returns the shares of the pods that a pod with these requests may preempt.
     fn lower_than(&self, requests: &PodRequests) -> impl Iterator<Item = &Share<'a>> {
         let (preempts, priority) = (requests.preempts, requests.priority);
         self.shares.iter().filter(move |s| preempts && may_preempt(priority, s.requests.priority))
     }
 
-    /// A4: a pod waits for a status that is being read. If the read fails or hangs, a pod that can preempt others does
-    /// so instead.
+    /// A4: a pod waits for a status that is being read. If the read fails or hangs, a pod that can preempt others
+    /// does so instead. Returns its victims and the first insufficient resource.
     fn instead_of_unreadable(&self, pod: &Pod, requests: &PodRequests) -> Option<(Vec<Uid>, Rc<str>)> {
         let now = self.input.now;
         let fails = |s: &&Share<'_>| {
@@ -391,7 +394,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// E6: a condition of the node because of which the pod does not start. As in a kubelet, critical pods always start,
+/// E6: returns a condition of the node that keeps the pod from starting. As in a kubelet, critical pods always start,
 /// and pods with requests or limits start under memory pressure.
 fn not_tolerated(pod: &Pod, requests: &PodRequests, pressure: &Pressure) -> Option<Condition> {
     let tolerates = |condition| match condition {
@@ -414,7 +417,7 @@ fn tolerates_memory_pressure(pod: &Pod) -> bool {
     })
 }
 
-/// A7: the pods to preempt so that no resource is short, and the first short resource.
+/// A7: returns the pods to preempt so that all resources suffice, and the first insufficient resource.
 fn victims<'a>(missing: &[Insufficient], shares: impl Iterator<Item = &'a Share<'a>>) -> Option<(Vec<Uid>, Rc<str>)> {
     let candidates = shares.map(|s| Candidate {
         uid: &s.worker.uid,
@@ -427,7 +430,7 @@ fn victims<'a>(missing: &[Insufficient], shares: impl Iterator<Item = &'a Share<
     Some((victims, missing.first().map_or_else(|| "".into(), |i| i.resource.as_str().into())))
 }
 
-/// A4: the message for people.
+/// A4: returns the message that tells users what the pod waits for.
 fn waits_for(missing: &[Insufficient], ending: &[&Worker], unread: &[&Worker]) -> String {
     let of_use = |w: &&&Worker| {
         missing.is_empty() || missing.iter().any(|i| w.admission.requests.resources.get(&i.resource) > 0)

@@ -15,7 +15,7 @@ pub struct PodRequests {
     pub ports: Vec<HostPort>,
     pub qos: Qos,
     pub priority: i32,
-    /// True if it may preempt other pods (A6). False with `preemptionPolicy: Never`.
+    /// True if the pod may preempt other pods (A6). False with `preemptionPolicy: Never`.
     pub preempts: bool,
 }
 
@@ -33,8 +33,8 @@ impl PodRequests {
     }
 }
 
-/// A6: a scheduler decides about the pods of an API server, and respects disruption budgets. Only critical ones preempt
-/// others here.
+/// A6: for pods of the API server, the scheduler decides about preemption and respects disruption budgets. Here, only
+/// critical ones of them preempt others.
 fn may_preempt_any(pod: &Pod) -> bool {
     let spec = pod.spec();
     let is_permitted = spec.preemption_policy.as_deref() != Some("Never");

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 pub struct Refusal {
     /// The status reason, as listed in A3.
     pub reason: Reason,
-    /// The message for people.
+    /// The message for users.
     pub message: String,
 }
 
@@ -30,7 +30,7 @@ impl Refusal {
         Refusal { reason, message }
     }
 
-    /// The format of a kubelet's failed predicates.
+    /// Returns a refusal in the format of a kubelet's failed predicates.
     fn predicate(name: Reason, what: &str, detail: fmt::Arguments<'_>) -> Refusal {
         let message = format!("Predicate {name} failed: {what}: {detail}");
         Refusal::new(name, message)
@@ -53,8 +53,8 @@ pub fn in_order(refusals: &mut [Refusal]) {
     refusals.order_by_key(|refusal| ORDER.iter().position(|reason| *reason == refusal.reason));
 }
 
-/// All reasons against the pod that do not depend on other pods, in the order of A3. Resources and host ports are not
-/// included.
+/// Returns all reasons against the pod that do not depend on other pods, in the order of A3. Resources and host ports
+/// are not included.
 pub fn against(pod: &Pod, node: &NodeFacts) -> Vec<Refusal> {
     [
         operating_system(pod),
@@ -92,14 +92,14 @@ fn node_name(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
     Some(Refusal::predicate(Reason::NodeName, what, detail))
 }
 
-/// The refusal for a port in use, as found by `clash`.
+/// Returns the refusal for a port in use, as found by `clash`.
 pub fn port_is_taken(port: &HostPort) -> Refusal {
     let what = "node(s) didn't have free ports for the requested pod ports";
     Refusal::predicate(Reason::NodePorts, what, format_args!("{port} is taken"))
 }
 
-/// The refusal of a new pod of the API server for a taint of the node. Scheduled pods tolerate it; a pod that a user
-/// binds to the node may not.
+/// Returns the refusal of a new pod of the API server because of a taint of the node. Pods that a scheduler binds
+/// tolerate the taints; a pod that a user binds to the node may not.
 pub fn untolerated(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
     let tolerations = pod.spec().tolerations.as_ref();
     let taint =
@@ -143,8 +143,9 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// True if the two cannot be bound at the same time. A wildcard address clashes with every address, also `::`
-    /// (*ours*: a kubelet compares `::` like other addresses, and the second pod fails when its sandbox starts).
+    /// Returns true if the two ports cannot be bound at the same time. A wildcard address, also `::`, clashes with
+    /// every address (*ours*: a kubelet compares `::` like other addresses, and the second pod fails when its sandbox
+    /// starts).
     fn excludes(&self, other: &HostPort) -> bool {
         let same_address = self.ip.is_none() || other.ip.is_none() || self.ip == other.ip;
         self.port == other.port && self.protocol == other.protocol && same_address
@@ -166,8 +167,8 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// The host ports of a defaulted and validated pod (with `hostNetwork`, the defaults have made every container port a
-/// host port). Init containers do not count, because they end before their ports matter.
+/// Returns the host ports of a defaulted and validated pod (with `hostNetwork`, the defaults have made every
+/// container port a host port). Init containers do not count, because they end before their ports matter.
 pub fn host_ports(pod: &Pod) -> Vec<HostPort> {
     let sidecars = pod.init_containers().iter().filter(|container| is_sidecar(container));
     let ports = sidecars.chain(pod.containers()).flat_map(|container| container.ports.iter().flatten());
@@ -185,7 +186,7 @@ pub fn host_ports(pod: &Pod) -> Vec<HostPort> {
         .collect()
 }
 
-/// The first port of `a` that cannot be bound in addition to those of `b`.
+/// Returns the first port of `a` that cannot be bound in addition to those of `b`.
 pub fn clash<'a>(a: &'a [HostPort], b: &[HostPort]) -> Option<&'a HostPort> {
     a.iter().find(|port| b.iter().any(|other| port.excludes(other)))
 }

@@ -1,5 +1,5 @@
-//! Chooses the pods that are preempted for a critical pod (A6, A7): as few as possible of the better classes, and
-//! within a class, repeatedly, the pod that is nearest to the remaining need.
+//! Chooses the pods that are preempted for a critical pod (A6, A7): as few pods as possible of the better QoS classes
+//! and, within a class, repeatedly the pod whose requests are nearest to the remaining need.
 //!
 //! Each choice scans all remaining pods, so the work is quadratic if nearly all of them are chosen. To keep a scan
 //! cheap, the requests are first copied into plain arrays that contain only the needed resources.
@@ -29,14 +29,15 @@ pub struct Candidate<'a> {
     pub since: Wall,
 }
 
-/// A6: whether a pod with priority `by` may preempt one with priority `victim`. The caller checks
+/// A6: reports whether a pod with priority `by` may preempt one with priority `victim`. The caller checks
 /// `preemptionPolicy`.
 pub fn may_preempt(by: i32, victim: i32) -> bool {
     by > victim || by >= CRITICAL && victim < CRITICAL
 }
 
-/// The pods to kill so that `needed` becomes free, in the order in which they were chosen: guaranteed, burstable,
-/// best-effort. None if all candidates together do not free enough. The order of `candidates` does not matter.
+/// Returns the pods to kill so that `needed` becomes free, in the order in which they were chosen: guaranteed,
+/// burstable, best-effort. None if all candidates together do not free enough. The order of `candidates` does not
+/// matter.
 pub fn victims(needed: &Resources, candidates: &[Candidate<'_>]) -> Option<Vec<Uid>> {
     let names: Vec<&str> = needed.iter().map(|(name, _)| name).collect();
     let needed: Vec<u64> = needed.iter().map(|(_, amount)| amount).collect();
@@ -54,7 +55,7 @@ pub fn victims(needed: &Resources, candidates: &[Candidate<'_>]) -> Option<Vec<U
     Some([of_guaranteed.uids, of_burstable.uids, of_best_effort.uids].concat().into_iter().cloned().collect())
 }
 
-/// The need for each resource that remains once `freed` is free.
+/// Returns the need for each resource that remains once `freed` is free.
 fn less(needed: &[u64], freed: &[u64]) -> Vec<u64> {
     needed.iter().zip(freed).map(|(needed, freed)| needed.saturating_sub(*freed)).collect()
 }
@@ -66,7 +67,7 @@ fn is_needed(amounts: &[u64]) -> bool {
 /// Pods of one class. The three lists share their indices.
 struct Class<'a> {
     uids: Vec<&'a Uid>,
-    /// The rank among pods that are equally near (`tie`).
+    /// The rank of each pod among equally near pods (see `tie`).
     ranks: Vec<usize>,
     /// The amount of each needed resource that a pod frees, `width` amounts for each pod.
     amounts: Vec<u64>,
@@ -108,7 +109,7 @@ impl<'a> Class<'a> {
         &self.amounts[index * self.width..][..self.width]
     }
 
-    /// The last pod takes the place of the removed one.
+    /// Removes a pod. The last pod takes its index.
     fn remove(&mut self, index: usize) {
         self.uids.swap_remove(index);
         self.ranks.swap_remove(index);
@@ -117,7 +118,7 @@ impl<'a> Class<'a> {
         self.amounts.truncate(last);
     }
 
-    /// The amounts that all pods together free.
+    /// Returns the amounts that all pods together free.
     fn sums(&self) -> Vec<u64> {
         let mut sums = vec![0u64; self.width];
         for index in 0..self.uids.len() {
@@ -126,7 +127,7 @@ impl<'a> Class<'a> {
         sums
     }
 
-    /// The pods that are chosen until nothing is needed any more or none remains.
+    /// Returns the pods that are chosen one by one until nothing more is needed or no pod remains.
     fn nearest(mut self, mut needed: Vec<u64>) -> Class<'a> {
         let mut taken = Class::empty(self.width);
         while is_needed(&needed) {
@@ -152,7 +153,7 @@ impl<'a> Class<'a> {
     }
 }
 
-/// A7: the sum over all resources of the squared fraction that remains needed. None if it exceeds `least`.
+/// A7: returns the sum over all resources of the squared fraction that remains needed, or None if it exceeds `least`.
 fn distance(needed: &[u64], amounts: &[u64], least: f64) -> Option<f64> {
     let mut sum = 0.0;
     for (needed, amount) in needed.iter().zip(amounts) {
@@ -168,7 +169,8 @@ fn distance(needed: &[u64], amounts: &[u64], least: f64) -> Option<f64> {
     Some(sum)
 }
 
-/// A7: the smaller memory request, the smaller cpu request, the lower priority, the younger pod, the smaller UID.
+/// A7: the order of equally near pods: the smaller memory request, the smaller cpu request, the lower priority, the
+/// younger pod, the smaller UID.
 fn tie(a: &Candidate<'_>, b: &Candidate<'_>) -> Ordering {
     let key = |c: &Candidate<'_>| (c.requests.get(MEMORY), c.requests.get(CPU), c.priority, Reverse(c.since));
     key(a).cmp(&key(b)).then_with(|| a.uid.cmp(b.uid))

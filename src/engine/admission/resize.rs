@@ -1,7 +1,7 @@
-//! R2: whether the new resources of a running pod fit.
+//! R2: decides whether the new resources of a running pod fit.
 //!
 //! As in Kubernetes, only amounts that grow have to fit, a resize never preempts another pod, and resizes come before
-//! pods that have not started: by priority, then by QoS class, then in the order of the pods.
+//! pods that have not started: by priority, then by QoS class, then in the order of the queue.
 
 use super::fit::{Insufficient, insufficient};
 use super::node_snapshot::NodeSnapshot;
@@ -11,14 +11,14 @@ use crate::api::resources::{CPU, MEMORY, Resources};
 use crate::engine::pod::worker::{ResizeVerdict, Worker};
 use std::cmp::Reverse;
 
-/// The order in which the resizes of these pods are evaluated.
+/// Returns the pods that want a resize, in the order in which the resizes are evaluated.
 pub fn in_order<'a>(workers: &[&'a Worker]) -> Vec<&'a Worker> {
     let mut all: Vec<&Worker> = workers.iter().copied().filter(|w| w.wanted_resize().is_some()).collect();
     all.order_by_key(|w| (Reverse(w.admission.requests.priority), w.admission.requests.qos, w.admission.place));
     all
 }
 
-/// None: the new resources fit.
+/// Returns why the new resources do not fit now. None: they fit.
 pub fn obstacle(room: &NodeSnapshot<'_>, old: &PodRequests, new: &PodRequests) -> Option<ResizeVerdict> {
     let mut grown = Resources::default();
     for resource in [CPU, MEMORY].into_iter().filter(|r| new.resources.get(r) > old.resources.get(r)) {

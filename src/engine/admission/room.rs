@@ -1,18 +1,18 @@
-//! The room on the node that pods hold: those that are admitted and not known to be terminated.
+//! The resources of the node that are held by pods: those that are admitted and not known to have terminated.
 
 use crate::api::names::Uid;
 use crate::api::resources::Resources;
 use crate::engine::pod::worker::{State, Worker};
 use std::collections::BTreeMap;
 
-/// The sum of the requests of the admitted pods.
+/// Returns the sum of the requests of the pods that hold resources.
 pub fn requested(workers: &BTreeMap<Uid, Box<Worker>>) -> Resources {
     let mut requested = Resources::default();
     workers.values().filter(|w| holds_room(w)).for_each(|w| requested.add(&w.admission.requests.resources));
     requested
 }
 
-/// A1: admitted, and not known to be terminated.
+/// A1: returns true if the pod is admitted and not known to have terminated.
 pub fn holds_room(worker: &Worker) -> bool {
     match worker.state {
         State::Terminating(_) => true,

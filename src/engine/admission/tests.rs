@@ -71,7 +71,7 @@ impl Node {
         self.admission.step(input, shutting_down, &mut self.outbox)
     }
 
-    /// The decisions in short.
+    /// Returns the decisions in short form.
     fn decisions(&mut self) -> Vec<String> {
         let decisions = self.step(false).unwrap_or_default().into_iter();
         let short = decisions.map(|decision| match decision {

@@ -1,4 +1,4 @@
-//! The victims of preemption: counts each one once it has stopped (A8), and restarts it when there is room (A9).
+//! The victims of preemption: counts each one once it has stopped (A8), and restarts it when it fits again (A9).
 
 use super::node_snapshot::{AdmissionVerdict, NodeSnapshot};
 use super::pod_requests::PodRequests;
@@ -38,7 +38,7 @@ impl Victims {
         self.tried.insert(uid.clone(), now);
     }
 
-    /// Restores a victim from a record of a previous run, so that it is counted and restarted.
+    /// Restores a victim from a record of a previous process, so that it is counted and restarted.
     pub fn restore(&mut self, record: &Record, now: Now) {
         let waits = record.snapshot.waits_for.contains(&TerminationSource::Preemption);
         let Some(of) = record.history.preempted.as_ref().filter(|_| waits) else { return };
@@ -62,11 +62,11 @@ impl Victims {
         });
     }
 
-    /// A9: the victim that starts again now, if any. In order, each victim keeps its room from the later ones if it
-    /// fits or will fit once the terminating pods are gone, even if it was killed less than 30 s ago. A victim that
-    /// does not fit in addition to the pods that stay keeps no room.
+    /// A9: returns the victim that starts again now, if any. In order, each victim reserves its resources before the
+    /// later ones if it fits or will fit once the terminating pods are gone, even if it was killed less than 30 s
+    /// ago. A victim that does not fit beside the pods that stay reserves nothing.
     pub fn to_restart(&self, room: &NodeSnapshot<'_>, victims: Vec<&Worker>, now: Boot) -> Option<Uid> {
-        // A victim may have been edited meanwhile under the same UID.
+        // A victim may have been edited in the meantime, under the same UID.
         let requesting = victims.into_iter().filter_map(|w| match (w.demand.successor.as_deref(), w.pod.as_deref()) {
             (Some(successor), _) => Some((w, successor, Rc::new(PodRequests::of(successor)))),
             (None, pod) => Some((w, pod?, w.admission.requests.clone())),
@@ -102,7 +102,7 @@ impl Victims {
         self.tried.retain(|uid, _| workers.contains_key(uid));
     }
 
-    /// A9: when the next victim may start again.
+    /// A9: returns when the next victim may start again.
     pub fn next_deadline(&self) -> Option<Boot> {
         self.tried.values().map(|at| *at + RESTART_AFTER).min()
     }

@@ -1,20 +1,20 @@
-//! The access to the node's server: the requests of its clients, the settings of a KubeletConfiguration, and the
-//! refusals. `reviews` decides.
+//! The types of the access control of the node's server: the requests of its clients, the settings of a
+//! KubeletConfiguration, and the refusals. `reviews` makes the decisions.
 
 use crate::api::cluster::reviews::{Attributes, Credential};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// Reviews in flight. More of them would be a burden for the API server, caused by clients without a right.
+/// The maximum number of reviews in flight, so that unauthorized clients cannot overload the API server.
 pub const MOST_REVIEWS: usize = 32;
 
-/// The settings, as in a KubeletConfiguration.
+/// The settings of the access control, as in a KubeletConfiguration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Policy {
     /// `authentication.anonymous.enabled`
     pub anonymous: bool,
-    /// How long the user of a token is known (`authentication.webhook.cacheTTL`). None: tokens are not accepted.
+    /// How long the user of a token is cached (`authentication.webhook.cacheTTL`). None: tokens are not accepted.
     pub tokens: Option<Duration>,
     pub authorization: Authorization,
 }
@@ -24,7 +24,7 @@ pub struct Policy {
 pub enum Authorization {
     /// Every authenticated user may do everything.
     AlwaysAllow,
-    /// How long a yes and a no of the API server count.
+    /// How long a permission and a denial by the API server are cached.
     Webhook { yes: Duration, no: Duration },
 }
 
@@ -43,20 +43,20 @@ pub struct AccessRequest {
     pub attributes: Attributes,
 }
 
-/// Why a client may not do what it wants.
+/// Why the node's server rejects a client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessError {
-    /// No credential, or one that is not valid.
+    /// The request has no credential or an invalid one.
     Unauthorized,
     Forbidden {
         user: String,
         attributes: Attributes,
     },
-    /// The API server cannot be asked.
+    /// The API server cannot be asked for a review.
     Unavailable {
         why: String,
     },
-    /// The API server does not answer the question.
+    /// The API server refuses the review.
     Refused {
         why: String,
     },
@@ -64,7 +64,7 @@ pub enum AccessError {
 }
 
 impl AccessError {
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub fn status(&self) -> u16 {
         match self {
             AccessError::Unauthorized => 401,
@@ -80,7 +80,7 @@ impl fmt::Display for AccessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AccessError::Unauthorized => f.write_str("Unauthorized"),
-            // As in a kubelet.
+            // The same text as a kubelet's.
             AccessError::Forbidden { user, attributes: Attributes { verb, subresources } } => {
                 let all = subresources.join(" ");
                 write!(f, "Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{all}])")
@@ -103,5 +103,5 @@ impl fmt::Display for AccessError {
     }
 }
 
-/// The name of the user who may go on, or why not.
+/// The name of the authorized user, or why the request is rejected.
 pub type Access = Result<String, AccessError>;

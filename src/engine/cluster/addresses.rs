@@ -1,8 +1,8 @@
 //! The addresses of this machine, which its node and its pods report (C1).
 //!
-//! They change while Wherry runs: DHCP answers after the start, or the machine moves to another network. They are read
-//! at a renewal of the lease, which wakes Wherry anyway. When the API server answers again, which can be in another
-//! network, the lease is renewed at once.
+//! They can change while Wherry runs: DHCP answers after the start, or the machine moves to another network. Wherry
+//! reads them when it renews the lease, because it is awake then anyway. When the API server becomes reachable again,
+//! possibly from another network, Wherry renews the lease at once.
 
 use super::reflector::Step;
 use crate::api::cluster::node::Address;
@@ -12,21 +12,21 @@ use serde::Serialize;
 
 #[derive(Debug, Serialize)]
 pub struct Addresses {
-    /// The preferred one first.
+    /// The preferred address is the first.
     known: Vec<String>,
     reading: Reading,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Reading {
-    /// The last time. None: at the start only.
+    /// When the addresses were last read. None: only at the start.
     Done(Option<Boot>),
-    /// The event with the addresses follows.
+    /// A read is in progress; an event will deliver the addresses.
     Running(Boot),
 }
 
 impl Addresses {
-    /// `known`: as read at the start.
+    /// `known`: the addresses that were read at the start.
     pub fn new(known: Vec<String>) -> Addresses {
         Addresses { known, reading: Reading::Done(None) }
     }
@@ -35,7 +35,7 @@ impl Addresses {
         &self.known
     }
 
-    /// The addresses in the status of the node.
+    /// Returns the addresses for the node's status.
     pub fn reported(&self, node: &str) -> Vec<Address> {
         let of = |kind: &str, address: &str| Address { kind: kind.to_owned(), address: address.to_owned() };
         let internal = self.known.iter().map(|ip| of("InternalIP", ip));
@@ -46,7 +46,8 @@ impl Addresses {
         matches!(self.reading, Reading::Running(_))
     }
 
-    /// The lease is being renewed. A renewal that failed is repeated soon, and the addresses are not read each time.
+    /// Reads the addresses at a renewal of the lease. Skips this if the last read is recent, because a failed renewal
+    /// is repeated soon.
     pub fn read_with_lease(&mut self, step: &mut Step<'_>) {
         let least = step.traffic.lease_period() / 2;
         let is_due = match self.reading {
@@ -59,12 +60,13 @@ impl Addresses {
         }
     }
 
-    /// The machine has these addresses. Returns whether the known ones have changed.
+    /// Takes the addresses that were read. Returns whether the known addresses have changed.
     pub fn found(&mut self, found: Vec<String>) -> bool {
         if let Reading::Running(at) = self.reading {
             self.reading = Reading::Done(Some(at));
         }
-        // A machine without a route, for example because its cable is unplugged, probably gets the last ones again.
+        // A machine without a route, for example because its cable is unplugged, probably gets the same addresses
+        // again later.
         if found.is_empty() || found == self.known {
             return false;
         }

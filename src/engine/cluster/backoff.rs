@@ -1,5 +1,5 @@
-//! The delay before a request to the API server is repeated: doubled with each failure, with jitter, so that nodes do
-//! not act together.
+//! The back-off of requests to the API server: the delay doubles with each failure, and has jitter so that nodes do
+//! not retry at the same time.
 
 use crate::api::cluster::status::{Failure, Refusal};
 use crate::api::time::Boot;
@@ -7,10 +7,10 @@ use crate::engine::rng::Rng;
 use serde::Serialize;
 use std::time::Duration;
 
-/// As a kubelet's lists and watches.
+/// The limits of a kubelet's lists and watches.
 pub const REQUESTS: Limits = Limits { first: Duration::from_millis(800), most: Duration::from_secs(30) };
-/// While the server cannot be reached, one request tries again and again. A server that is back is found within two
-/// seconds.
+/// While the server is unreachable, a single request keeps retrying, so Wherry notices within two seconds that the
+/// server is back.
 pub const CONNECTION: Limits = Limits { first: Duration::from_millis(200), most: Duration::from_millis(1300) };
 
 /// The longest delay that a server can ask for.
@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
     pub first: Duration,
-    /// Before the jitter of up to 50 %.
+    /// The longest delay, before jitter of up to 50 % is added.
     pub most: Duration,
 }
 
@@ -31,7 +31,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The time of the next attempt. In the past if it is due.
+    /// Returns the time of the next attempt, which is in the past if the attempt is due.
     pub fn at(&self) -> Boot {
         self.at
     }
@@ -46,8 +46,8 @@ impl Backoff {
         self.at = now + rng.jitter(delay);
     }
 
-    /// The server has refused the request, perhaps with a delay for the next attempt, of which at most ten minutes
-    /// count.
+    /// Schedules the next attempt after a refusal. If the server asks for a delay, honors it up to ten minutes,
+    /// before jitter.
     pub fn refused(&mut self, refusal: Option<&Refusal>, limits: Limits, now: Boot, rng: &mut Rng) {
         match refusal.map(|refusal| refusal.failure) {
             Some(
@@ -65,12 +65,12 @@ impl Backoff {
         *self = Backoff::default();
     }
 
-    /// The next attempt is due at this time, whatever has failed before.
+    /// Makes the next attempt due at `until`, and forgets earlier failures.
     pub fn wait(&mut self, until: Boot) {
         *self = Backoff { failures: 0, at: until };
     }
 
-    /// The next attempt is due now; the number of failures stays.
+    /// Makes the next attempt due now, and keeps the number of failures.
     pub fn hurry(&mut self) {
         self.at = Boot(0);
     }

@@ -1,21 +1,21 @@
-//! A cache of yes and no with a limited number of entries.
+//! A cache of positive and negative answers with a limited number of entries.
 
 use crate::api::time::Boot;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long an answer counts.
+/// How long a cached answer may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     pub fresh: Duration,
-    /// How long it is kept for the time without the API server. At least `fresh`.
+    /// How long it may be used while the API server is unreachable. At least `fresh`.
     pub kept: Duration,
 }
 
 #[derive(Clone, Debug)]
 struct Entry<V> {
     value: V,
-    /// A yes is worth more than a no, which costs a client nothing.
+    /// A positive answer is worth more than a negative one, which any client can cause at no cost.
     is_yes: bool,
     fresh_until: Boot,
     kept_until: Boot,
@@ -40,17 +40,18 @@ impl<K: Ord + Clone, V> Cache<K, V> {
         self.entries.is_empty()
     }
 
-    /// The answer, while it is fresh.
+    /// Returns the answer while it is fresh.
     pub fn fresh(&self, key: &K, now: Boot) -> Option<&V> {
         self.entries.get(key).filter(|entry| now < entry.fresh_until).map(|entry| &entry.value)
     }
 
-    /// The last answer, while it is kept.
+    /// Returns the answer while it is kept, even if it is no longer fresh.
     pub fn kept(&self, key: &K, now: Boot) -> Option<&V> {
         self.entries.get(key).filter(|entry| now < entry.kept_until).map(|entry| &entry.value)
     }
 
-    /// Replaces the answer. If there are too many, the one with the least worth is forgotten.
+    /// Adds or replaces the answer. If the cache is too large, removes expired answers and then, as far as necessary,
+    /// negative answers before positive ones, and those that expire first.
     pub fn insert(&mut self, key: K, value: V, is_yes: bool, life: Life, now: Boot) {
         let entry = Entry { value, is_yes, fresh_until: now + life.fresh, kept_until: now + life.kept.max(life.fresh) };
         self.entries.insert(key, entry);
@@ -97,7 +98,7 @@ mod tests {
         }
         let held: Vec<_> = ["yes", "a", "b", "c", "d"].into_iter().filter(|k| cache.kept(k, at(5)).is_some()).collect();
         assert_eq!(held, ["yes", "c", "d"]);
-        // What is over goes first, whatever its worth.
+        // Expired answers are removed first, even positive ones.
         cache.insert("new", 0, false, LIFE, at(101));
         assert!(cache.len() == 3 && cache.kept(&"d", at(101)).is_some() && cache.kept(&"new", at(101)).is_some());
     }

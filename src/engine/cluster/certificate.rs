@@ -1,10 +1,10 @@
 //! The certificates that the node gets from its cluster: the client certificate, which is renewed, and with
 //! `serverTLSBootstrap` the certificate of the node's server, which is requested and renewed (C7).
 //!
-//! A node that is away cannot renew its certificates, so a renewal begins after half of the lifetime; a kubelet waits
-//! for 70 to 90 %. The key is new each time. It is on the disk before its request is sent, and the name of the request
-//! follows from the key: after a lost answer, a restart or a kill, the next attempt finds the same request again. No
-//! controller of Kubernetes approves a serving certificate, so a request can wait for days.
+//! A disconnected node cannot renew its certificates, so a renewal begins after half of the lifetime; a kubelet waits
+//! for 70 to 90 %. Each renewal uses a new key. The key is on the disk before its request is sent, and the name of
+//! the request is derived from the key: after a lost response, a restart or a kill, the next attempt finds the same
+//! request again. No Kubernetes controller approves serving certificates, so a request can wait for days.
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};
@@ -22,20 +22,21 @@ use crate::engine::rng::Rng;
 use serde::Serialize;
 use std::time::Duration;
 
-/// The renewal begins at a random time in this part of the lifetime, in percent, so that nodes do not act together.
+/// The renewal begins at a random time in this part of the lifetime, in percent, so that nodes do not renew at the
+/// same time.
 const BEGIN: (u64, u64) = (50, 55);
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// After a failure.
 const RETRIES: Limits = Limits { first: Duration::from_secs(10), most: Duration::from_secs(600) };
-/// After a denial, which a person or a policy has made.
+/// After a denial by a person or a policy.
 const DENIED: Limits = Limits { first: Duration::from_secs(600), most: Duration::from_secs(6 * 3600) };
-/// Between two looks at a request. An automatic approval takes less than a second.
+/// Between two reads of a request's state. An automatic approval takes less than a second.
 const LOOKS: Limits = Limits { first: Duration::from_secs(1), most: Duration::from_secs(300) };
-/// Without an approval in this time, none is automatic.
+/// A request that is not approved within this time is not approved automatically.
 const AUTOMATIC: Duration = Duration::from_secs(5);
-/// Between two looks at a request that a person approves, who waits for the result.
+/// Between two reads of a request that a person has to approve: that person waits for the result.
 const LOOKS_FOR_A_PERSON: Limits = Limits { most: Duration::from_secs(60), ..LOOKS };
-/// The wall clock, which decides whether the renewal is due, can be set at any time.
+/// The longest time between two comparisons with the wall clock, which can be set at any time.
 const CLOCK: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Serialize)]
@@ -44,16 +45,16 @@ pub struct Certificate {
     held: Held,
     renewal: Renewal,
     backoff: Backoff,
-    /// Requests and renewals that failed.
+    /// The number of requests and renewals that failed.
     failures: u64,
 }
 
 /// The certificate in use.
 #[derive(Debug, Serialize)]
 enum Held {
-    /// The files were not read yet.
+    /// The files have not been read yet.
     Unknown,
-    /// There is none. As a client, the node has another kind of credential.
+    /// There is no certificate. If it is the client certificate, the node has another kind of credential.
     Missing,
     Present(Box<Present>),
 }
@@ -68,18 +69,18 @@ struct Present {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Expiry {
     Ahead,
-    /// It has expired, and an event has reported it.
+    /// The certificate has expired, and an event has reported it.
     Reported,
 }
 
 #[derive(Debug, Serialize)]
 enum Renewal {
-    /// Not due, or it waits for the next attempt. `look`: the next comparison with the wall clock.
+    /// The renewal is not due, or waits for the next attempt. `look`: the next comparison with the wall clock.
     Idle {
         key: Key,
         look: Boot,
     },
-    /// The adapter makes the request.
+    /// The adapter creates the signing request.
     Making(OpId),
     Made(SigningRequest),
     Posting {
@@ -95,7 +96,7 @@ enum Renewal {
     Storing(OpId),
 }
 
-/// A request on the server that is not issued yet.
+/// A request on the server whose certificate has not been issued yet.
 #[derive(Clone, Debug, Serialize)]
 struct Pending {
     name: String,
@@ -105,9 +106,9 @@ struct Pending {
 
 #[derive(Clone, Copy, Debug, Serialize)]
 enum Approval {
-    /// It can be automatic.
+    /// An automatic approval is still possible.
     Expected { since: Boot },
-    /// An event has named the command for it.
+    /// An event has shown the command that approves the request.
     Announced,
 }
 
@@ -140,9 +141,9 @@ impl Certificate {
         self.wanted = wanted;
         match &mut self.renewal {
             Renewal::Idle { look, .. } => *look = Boot(0),
-            // The request is for the old ones.
+            // The request is for the old names and addresses.
             Renewal::Made(_) | Renewal::Waiting(_) => self.renewal = Renewal::default(),
-            // The certificate will lack the new ones, and another one follows.
+            // The issued certificate will lack the new names and addresses, and another renewal follows.
             Renewal::Making(_) | Renewal::Posting { .. } | Renewal::Reading { .. } | Renewal::Storing(_) => {}
         }
     }
@@ -158,7 +159,7 @@ impl Certificate {
         }
     }
 
-    /// The last second of the certificate in use.
+    /// Returns the last second in which the certificate in use is valid.
     pub fn not_after(&self) -> Option<Wall> {
         self.present().map(|present| present.in_use.validity().not_after)
     }
@@ -170,7 +171,7 @@ impl Certificate {
         }
     }
 
-    /// The files were read. None: there is no certificate.
+    /// Takes the certificate that was read from the files. None: there is no certificate.
     pub fn observed(&mut self, in_use: Option<InUse>, rng: &mut Rng) {
         if self.present().is_some_and(|present| Some(&present.in_use) == in_use.as_ref()) {
             return;
@@ -187,9 +188,9 @@ impl Certificate {
         }
     }
 
-    /// The time from which another certificate is wanted. None: none is wanted.
+    /// Returns the time from which a new certificate is needed. None: no new certificate is needed.
     fn due(&self) -> Option<Wall> {
-        // Every time of the clock is later.
+        // Earlier than any time that the clock shows.
         const AT_ONCE: Wall = Wall(0);
         match (&self.held, &self.wanted) {
             (Held::Unknown, _) | (Held::Missing, Purpose::Client) => None,
@@ -210,17 +211,17 @@ impl Certificate {
         }
     }
 
-    /// The server answers again.
+    /// Makes the next attempt due, because the server is reachable again.
     pub fn hurry(&mut self) {
         match &mut self.renewal {
             Renewal::Waiting(pending) => pending.looks.hurry(),
-            // Its absence was not the cause of the failure.
+            // The failure was not caused by the absence of the server.
             Renewal::Idle { key: Key::New, .. } => {}
             _ => self.backoff.hurry(),
         }
     }
 
-    /// An expired certificate is reported once. The server does not matter for this.
+    /// Reports an expired certificate once, whether the server answers or not.
     pub fn watch_expiry(&mut self, step: &mut Step<'_>) {
         let Held::Present(present) = &mut self.held else { return };
         let not_after = present.in_use.validity().not_after;
@@ -248,7 +249,7 @@ impl Certificate {
         step.outbox.emit_node_event(Severity::Warning, Reason::CertificateExpired, message);
     }
 
-    /// Begins the next action if it is due. Only while the server answers.
+    /// Begins the next action if it is due. Is called only while the server answers.
     pub fn step(&mut self, step: &mut Step<'_>) {
         let Some(due) = self.due().filter(|_| self.next().is_some_and(|at| at <= step.now)) else { return };
         match &mut self.renewal {
@@ -273,7 +274,7 @@ impl Certificate {
         }
     }
 
-    /// Handles the end of the operation. Returns false if the operation is not one of this certificate.
+    /// Handles the result of the operation. Returns false if the operation does not belong to this certificate.
     pub fn done(&mut self, op: OpId, result: &Result<Answer, OpError>, step: &mut Step<'_>) -> bool {
         match (&self.renewal, result) {
             (Renewal::Making(of), Ok(Answer::CertificateRequest(request))) if *of == op => {
@@ -315,7 +316,7 @@ impl Certificate {
         step.outbox.emit_node_event(Severity::Normal, reason, message);
     }
 
-    /// Handles the end of a request. Returns false if it is not one of the certificate.
+    /// Handles the result of an API request. Returns false if the request does not belong to this certificate.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
         let (pending, was_read) = match &self.renewal {
             Renewal::Posting { op: of, request } if *of == op => {
@@ -348,11 +349,12 @@ impl Certificate {
                     self.failed(&format!("the request {} was {why}", pending.name), Key::New, DENIED, step);
                 }
                 Err(why) => {
-                    self.failed(&format!("the API server's answer is unusable: {why}"), Key::Kept, RETRIES, step)
+                    self.failed(&format!("the API server's response is unusable: {why}"), Key::Kept, RETRIES, step)
                 }
             },
             (Some(refusal), false) if refusal.failure == Failure::AlreadyExists => self.wait(pending, step),
-            // It was not made, or was removed unapproved after a day: it is made again.
+            // The request was never created, or the server removed it because nobody approved it for a day: it is
+            // created again.
             (Some(refusal), true) if refusal.failure == Failure::NotFound => {
                 self.renewal = Renewal::default();
                 self.backoff.failed(RETRIES, step.now, step.rng);
@@ -364,7 +366,7 @@ impl Certificate {
         true
     }
 
-    /// Once for each request, an event names the command for the approval.
+    /// Emits an event with the command that approves the request, once for each request.
     fn announce(&self, pending: Pending, step: &mut Step<'_>) -> Pending {
         match pending.approval {
             Approval::Expected { since } if step.now.since(since) >= AUTOMATIC => {
@@ -380,7 +382,7 @@ impl Certificate {
         }
     }
 
-    /// Looks at the request again later.
+    /// Schedules the next read of the request's state.
     fn wait(&mut self, mut pending: Pending, step: &mut Step<'_>) {
         let limits = match self.wanted {
             Purpose::Client => LOOKS,

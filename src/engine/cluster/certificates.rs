@@ -1,4 +1,4 @@
-//! The certificates that the node gets from its cluster. Each is a machine of its own (`certificate`).
+//! The certificates that the node gets from its cluster. Each has its own state machine (`certificate`).
 
 use super::certificate::Certificate;
 use crate::api::cluster::certificate::{Purpose, ServingNames};
@@ -10,14 +10,14 @@ use std::iter;
 
 #[derive(Debug, Serialize)]
 pub struct Certificates {
-    /// The credential of the node.
+    /// The node's client certificate.
     pub client: Certificate,
-    /// Of the node's server. None: the cluster does not issue it.
+    /// The certificate of the node's server. None: the cluster does not issue it.
     pub serving: Option<Certificate>,
 }
 
 impl Certificates {
-    /// `addresses`: those in the status of the node.
+    /// `addresses`: the addresses in the node's status.
     pub fn new(issuer: ServingIssuer, addresses: &[Address]) -> Certificates {
         let serving = match issuer {
             ServingIssuer::Node => None,
@@ -29,7 +29,7 @@ impl Certificates {
         }
     }
 
-    /// The status of the node has these addresses from now on.
+    /// Takes the new addresses of the node's status, which the serving certificate has to cover.
     pub fn addresses_changed(&mut self, addresses: &[Address]) {
         if let Some(serving) = &mut self.serving {
             serving.want(Purpose::Serving(ServingNames::of(addresses)));

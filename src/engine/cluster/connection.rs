@@ -5,9 +5,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection<'e> {
     pub state: ConnectionState<'e>,
-    /// The events that the server does not have yet (C9).
+    /// The number of events that the server does not have yet (C9).
     pub waiting_events: usize,
-    /// The events that found no room since the start.
+    /// The number of events dropped from the full queue since the start.
     pub lost_events: u64,
     /// Another machine acts as this node (C13).
     pub is_shared: bool,
@@ -15,10 +15,11 @@ pub struct Connection<'e> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectionState<'e> {
-    /// The server has the node.
+    /// The node is registered with the server.
     Registered,
     /// The server has not answered yet, or does not accept the node.
     Unregistered,
-    /// `duration`: at most the time since the start. `why`: the error of the last attempt.
+    /// `duration`: how long the server has been away, but at most the time since the start. `why`: the error of the
+    /// last attempt.
     Away { duration: Duration, why: &'e str },
 }

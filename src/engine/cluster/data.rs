@@ -1,6 +1,6 @@
-//! The ConfigMaps and Secrets of the API server's pods. Each has its own list and watch, because a node may only read
-//! by name. Each is on the disk before a pod uses it, so that the node continues without the server, even after a
-//! reboot.
+//! The ConfigMaps and Secrets of the API server's pods. Each has its own list and watch, because a node may read them
+//! only by name. Each object is on the disk before a pod uses it, so that the node keeps working without the server,
+//! even after a reboot.
 
 use super::reflector::{Change, Reflector, Step};
 use super::sealing::Protection;
@@ -25,7 +25,7 @@ pub struct Data {
     objects: DataObjects,
     #[serde(skip)]
     changed: Vec<DataKey>,
-    /// Records in flight: the object becomes usable when it is durable.
+    /// The writes of records in flight. An object becomes usable when its record is durable.
     writes: BTreeMap<OpId, DataKey>,
 }
 
@@ -40,7 +40,7 @@ struct Followed {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum State {
-    /// Neither the server nor the disk has answered.
+    /// Neither the server nor the disk has provided the object yet.
     Unknown,
     /// The copy on the disk cannot be opened (C15), and the server has not answered.
     Locked,
@@ -49,7 +49,7 @@ enum State {
 }
 
 impl Data {
-    /// An object of the records. False: it is unusable and is moved aside.
+    /// Takes an object from its record. Returns false if the record is unusable and is moved aside.
     pub fn record_found(&mut self, key: &str, text: &str, outbox: &mut Outbox) -> bool {
         match data_record::read(key, text) {
             Ok(fetched) => {
@@ -71,7 +71,7 @@ impl Data {
         }
     }
 
-    /// A record that cannot be opened. It stays until the server answers.
+    /// Handles a record that cannot be opened. It is kept until the server answers.
     pub fn record_locked(&mut self, key: &str) {
         let Some(data_key) = data_record::data_key(key) else { return };
         self.objects.lock(data_key.clone());
@@ -80,7 +80,7 @@ impl Data {
         self.followed.insert(data_key, followed);
     }
 
-    /// The values in use.
+    /// Returns the values in use.
     pub fn objects(&self) -> &DataObjects {
         &self.objects
     }
@@ -91,12 +91,12 @@ impl Data {
         keys.all(|key| self.followed.get(&key).is_some_and(|f| f.state == State::Known))
     }
 
-    /// The objects that have changed since the last call.
+    /// Returns the objects that have changed since the last call.
     pub fn take_changed(&mut self) -> Vec<DataKey> {
         std::mem::take(&mut self.changed)
     }
 
-    /// The objects that pods refer to.
+    /// Follows the objects that pods refer to, and discards all others.
     pub fn follow(&mut self, keys: BTreeSet<DataKey>, outbox: &mut Outbox) {
         let unused: Vec<DataKey> = self.followed.keys().filter(|key| !keys.contains(key)).cloned().collect();
         for key in unused {
@@ -139,7 +139,7 @@ impl Data {
         }
     }
 
-    /// False: the operation is not one of the data.
+    /// Returns false if the operation does not belong to the ConfigMaps and Secrets.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
         let Some((key, followed)) = self.by_op(op) else { return false };
         if let Some(change) = followed.reflector.ended(op, result, step) {
@@ -148,7 +148,7 @@ impl Data {
         true
     }
 
-    /// Handles the end of the write of a record. Returns false if it is not one of the data.
+    /// Handles the result of the write of a record. Returns false if the record is not a ConfigMap or Secret.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, outbox: &mut Outbox) -> bool {
         let Some(key) = self.writes.remove(&op) else { return false };
         if !self.followed.contains_key(&key) {
@@ -166,7 +166,7 @@ impl Data {
         true
     }
 
-    /// The last version that the server has sent is in use.
+    /// Puts the last version that the server has sent into use.
     fn use_next(&mut self, key: DataKey) {
         let Some(followed) = self.followed.get_mut(&key) else { return };
         if let Some(fetched) = followed.next.take() {
@@ -184,7 +184,7 @@ impl Data {
     fn take(&mut self, key: &DataKey, change: Change<Fetched>, step: &mut Step<'_>) {
         let outbox = &mut *step.outbox;
         let now = match change {
-            // An item could not be used, so the state on the server is unknown.
+            // An item of the list was unusable, so the state on the server is unknown.
             Change::All(list, gaps) if list.is_empty() && gaps.are_any() => return,
             Change::All(mut list, _) => list.pop(),
             Change::Set(object) => Some(object),
@@ -192,7 +192,7 @@ impl Data {
         };
         let Some(followed) = self.followed.get_mut(key) else { return };
         match now {
-            // The answer is for another object than the one that was asked for.
+            // The response contains a different object than the requested one.
             Some(fetched) if fetched.object.key != *key => {
                 warn(outbox, format!("the API server answered with {} for {key}", fetched.object.key));
             }

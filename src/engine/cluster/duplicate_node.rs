@@ -1,7 +1,7 @@
-//! Another machine that reports itself as this node: a disk was cloned, or two machines joined with one name.
+//! Another machine that reports itself as this node: a disk was cloned, or two machines joined under the same name.
 //!
-//! The API server accepts the reports of both. Each machine has its own boot id, so the node's object on the server
-//! shows the other one after this machine has reported itself.
+//! The API server accepts the reports of both machines. Each machine has its own boot id. If this machine has
+//! reported itself and the Node object then shows another boot id, another machine has reported itself too.
 
 use crate::api::cluster::node::NodeInfo;
 use crate::api::reason::Reason;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
 
-/// A machine that has not reported itself for so many periods of an unchanged status is gone.
+/// The other machine is considered gone if it has not reported itself for this many heartbeat periods.
 const PERIODS: u32 = 3;
 
 #[derive(Debug, Serialize)]
@@ -23,7 +23,7 @@ pub struct DuplicateNode {
 
 #[derive(Debug, Serialize)]
 enum State {
-    /// The server has not had this machine as the node yet: the object shows an earlier boot.
+    /// The server has not shown this machine as the node yet: the Node object is from an earlier boot.
     Unreported,
     Alone,
     Shared(Other),
@@ -42,12 +42,12 @@ struct Other {
     until: Boot,
 }
 
-/// What the object of the node shows.
+/// What the Node object shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// No other machine.
     Nothing,
-    /// Another machine for the first time.
+    /// Another machine, for the first time.
     Found,
     Known,
 }
@@ -58,12 +58,13 @@ impl DuplicateNode {
         DuplicateNode { ours: Machine { machine_id, system_uuid, boot_id }, state: State::Unreported }
     }
 
-    /// Another machine acts as this node.
+    /// Reports whether another machine acts as this node.
     pub fn is_known(&self) -> bool {
         matches!(self.state, State::Shared(_))
     }
 
-    /// The server has this state of the node. `heartbeat`: the period of an unchanged status.
+    /// Looks for another machine in the Node object on the server. `heartbeat`: how often an unchanged status is
+    /// reported.
     pub fn observe(&mut self, node: &Value, heartbeat: Duration, now: Boot, outbox: &mut Outbox) -> Sight {
         let info = |field: &str| node.pointer("/status/nodeInfo").and_then(|info| info[field].as_str());
         let text = |field: &str| info(field).unwrap_or_default().to_owned();
@@ -91,7 +92,7 @@ impl DuplicateNode {
         if is_known { Sight::Known } else { Sight::Found }
     }
 
-    /// When the other machine counts as gone.
+    /// Returns when the other machine is considered gone.
     pub fn next(&self) -> Option<Boot> {
         match &self.state {
             State::Shared(other) => Some(other.until),
@@ -99,14 +100,14 @@ impl DuplicateNode {
         }
     }
 
-    /// Returns whether the other machine is gone from now on.
+    /// Returns true once, when the other machine is considered gone.
     pub fn is_over(&mut self, now: Boot, outbox: &mut Outbox) -> bool {
         let State::Shared(other) = &self.state else { return false };
         if other.until > now {
             return false;
         }
         let message =
-            format!("no other machine reports itself as this node any more (boot id {:?})", other.machine.boot_id);
+            format!("no other machine reports itself as this node any longer (boot id {:?})", other.machine.boot_id);
         self.state = State::Alone;
         outbox.emit_node_event(Severity::Normal, Reason::NodeNameConflict, message);
         true

@@ -1,7 +1,9 @@
-//! Limits for the events of this node, as in a Kubernetes client: events that differ only in their message are combined
-//! after ten of them in ten minutes, and one object sends 25 at once and then one each five minutes.
+//! Limits for the events of this node, as in a Kubernetes client: events that differ only in their message are
+//! combined from the tenth message on, until a pause of ten minutes, and one object sends at most 25 events at once
+//! and then one every five minutes.
 //!
-//! Otherwise a message with a time in it becomes an object on the server each time that it occurs, forever.
+//! Without these limits, an event whose message contains a time would create a new object on the server each time
+//! that it occurs.
 
 use crate::api::cluster::event_queue::{Entry, Subject};
 use crate::api::time::Boot;
@@ -10,25 +12,25 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-/// So many events of a kind with different messages are posted as they are.
+/// From this number of different messages on, the events of a kind are combined.
 const DISTINCT: usize = 10;
 const INTERVAL: Duration = Duration::from_secs(600);
-/// The number of events that one object sends without a pause.
+/// The number of events that one object may send in a burst.
 const BURST: u32 = 25;
-/// The time after which it may send one more.
+/// The time after which an object may send one more event.
 const REFILL: Duration = Duration::from_secs(300);
-/// The numbers of kinds of events and of objects that are remembered: the newest. A client of Kubernetes
-/// remembers 4096.
+/// How many kinds of events, and how many objects, are remembered. The least recently used ones are forgotten. A
+/// Kubernetes client remembers 4096.
 const REMEMBERED: usize = 512;
 
 #[derive(Debug, Default, Serialize)]
 pub struct EventLimits {
-    /// The one that was used last is the last.
+    /// The most recently used kind is the last.
     #[serde(skip)]
     kinds: Vec<Kind>,
     #[serde(skip)]
     objects: Vec<Object>,
-    /// Events that were not sent, since the start.
+    /// The number of events withheld since the start.
     pub withheld: u64,
 }
 
@@ -38,22 +40,22 @@ struct Kind {
     of: Option<Subject>,
     reason: String,
     warning: bool,
-    /// Digests.
+    /// The digests of the messages.
     messages: BTreeSet<u64>,
     last: Boot,
 }
 
 #[derive(Debug)]
 struct Object {
-    /// Without the field. None: the node.
+    /// The object, without the field path. None: the node.
     of: Option<Subject>,
     left: u32,
-    /// When the next event is added to `left`.
+    /// When `left` grows by one.
     refill: Boot,
 }
 
 impl EventLimits {
-    /// The event as it is posted. None: its object sends too many.
+    /// Returns the event to post. None: its object sends too many events.
     pub fn admit(&mut self, mut entry: Entry, now: Boot) -> Option<Entry> {
         entry.combined = self.is_combined(&entry, now);
         if self.may_send(entry.pod.as_ref(), now) {
@@ -138,7 +140,7 @@ mod tests {
             let entry = limits.admit(event(1, &format!("failed at {n}")), Boot(n * S)).unwrap();
             assert_eq!(entry.combined, n >= 9, "{n}");
         }
-        // One message is no reason, and neither are those of another pod.
+        // Repetitions of one message are not combined, and neither are messages of another pod.
         for _ in 0..20 {
             assert!(!limits.admit(event(2, "failed"), Boot(20 * S)).unwrap().combined);
         }

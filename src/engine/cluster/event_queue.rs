@@ -1,8 +1,7 @@
-//! The event queue: events of pods and of the node that are posted to the API server, one after another and in their
-//! order.
+//! The queue of the events of pods and of the node. They are posted to the API server one at a time and in order.
 //!
 //! While the server is away, the queue is kept on the disk, in parts of a limited size, so that a power cut loses at
-//! most the events of the last seconds. An event that occurs again is counted.
+//! most the events of the last seconds. A repeated event only increases the count of the first one.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::event_limits::EventLimits;
@@ -22,16 +21,18 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// More events wait only while the server is away. The oldest ones are dropped.
+/// The maximum number of events that wait. If more occur, usually while the server is away, the oldest ones are
+/// dropped.
 const MOST: usize = 1000;
 /// The number of events in a record.
 const PART: u64 = 50;
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// An event that the server refuses so often is dropped. A kubelet tries twelve times.
+/// An event that the server has not stored after this many attempts is dropped. A kubelet also tries twelve times.
 const ATTEMPTS: u32 = 12;
-/// The time from an event to its record: a pod that crashes again and again must not wear out flash memory.
+/// The time from an event to the write of its record, so that a pod in a crash loop does not wear out flash memory.
 const WRITE_DELAY: Duration = Duration::from_secs(10);
-/// An event counts as repeated if it is one of so many last ones, and not older than this, as in a kubelet.
+/// An event is a repetition if it equals one of this many latest events, whose series is younger than
+/// `LONGEST_SERIES`. A kubelet has the same limits.
 const REMEMBERED: usize = 128;
 const LONGEST_SERIES: Duration = Duration::from_secs(600);
 
@@ -40,7 +41,7 @@ pub struct EventQueue {
     node: Rc<str>,
     #[serde(skip)]
     waiting: VecDeque<Waiting>,
-    /// The last ones that the server has.
+    /// The latest events that the server has.
     #[serde(skip)]
     posted: VecDeque<Entry>,
     limits: EventLimits,
@@ -51,7 +52,7 @@ pub struct EventQueue {
     disk: Disk,
     /// The parts on the disk.
     written: BTreeSet<u64>,
-    /// Events that found no room since the server went away.
+    /// The number of events dropped from the full queue since the server went away.
     dropped: u64,
     /// The same, since the start.
     lost: u64,
@@ -75,9 +76,9 @@ enum How {
 enum Disk {
     /// The server answers: events are posted at once.
     Unused,
-    /// These parts are written at this time.
+    /// The changed parts are written at the time `at`.
     Keeping { changed: BTreeSet<u64>, at: Boot },
-    /// The process ends: these parts are written at once.
+    /// The process is terminating: the changed parts are written at once.
     Closing { changed: BTreeSet<u64> },
 }
 
@@ -99,7 +100,7 @@ impl EventQueue {
         }
     }
 
-    /// A part that an earlier run kept. An unusable one is moved aside.
+    /// Takes a part of the queue that an earlier process stored. An unusable record is moved aside.
     pub fn record_found(&mut self, key: &str, text: &str, outbox: &mut Outbox) {
         let Some((part, entries)) = event_queue::part_of(key).zip(event_queue::read(text).ok()) else {
             warn(outbox, format!("record {key} is unusable; moving it aside"));
@@ -146,7 +147,7 @@ impl EventQueue {
         self.changed(part, now);
     }
 
-    /// The server is away from now on.
+    /// Keeps the queue on the disk, because the server is away from now on.
     pub fn keep(&mut self, now: Boot) {
         if matches!(self.disk, Disk::Unused) {
             let changed = self.waiting.iter().map(|waiting| waiting.part).filter(|part| !self.written.contains(part));
@@ -154,7 +155,8 @@ impl EventQueue {
         }
     }
 
-    /// The process ends soon. An event that the server does not have by then is posted after the next start.
+    /// Prepares for the termination of the process: the events that the server does not have yet are written to the
+    /// disk at once, and are posted after the next start.
     pub fn close(&mut self) {
         let changed = match std::mem::replace(&mut self.disk, Disk::Unused) {
             Disk::Unused => self.waiting.iter().map(|waiting| waiting.part).collect_set(),
@@ -163,7 +165,8 @@ impl EventQueue {
         self.disk = Disk::Closing { changed };
     }
 
-    /// The server answers again. Returns the numbers of the events that wait, and of those that were dropped.
+    /// Stops writing the queue to the disk, because the server answers again. Returns how many events wait, and how
+    /// many were dropped.
     pub fn hurry(&mut self) -> (usize, u64) {
         if let Disk::Keeping { .. } = self.disk {
             self.disk = Disk::Unused;
@@ -172,12 +175,12 @@ impl EventQueue {
         (self.waiting.len(), std::mem::take(&mut self.dropped))
     }
 
-    /// The numbers of the events that wait, and of those that found no room since the start.
+    /// Returns how many events wait, and how many were dropped since the start.
     pub fn counts(&self) -> (usize, u64) {
         (self.waiting.len(), self.lost)
     }
 
-    /// When a part is written.
+    /// Returns when the changed parts are written.
     pub fn next_write(&self) -> Option<Boot> {
         match &self.disk {
             Disk::Keeping { changed, at } if !changed.is_empty() => Some(*at),
@@ -218,7 +221,7 @@ impl EventQueue {
         self.sending = Some(begin(request, Some(TIMEOUT), step.outbox));
     }
 
-    /// False: the operation is not one of the events.
+    /// Returns false if the operation does not belong to the queue.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
         if self.sending != Some(op) {
             return false;
@@ -228,12 +231,14 @@ impl EventQueue {
         let status = result.as_ref().map_or(0, |response| response.status);
         let Some(first) = self.waiting.front_mut() else { return true };
         match (status, first.how) {
-            // The server has removed it, which it does after an hour, or has an earlier count.
+            // 404: the server has removed the event, which it does after an hour. 409: it has the event with a
+            // smaller count.
             (404, How::Repeat) => first.how = How::Create,
             (409, How::Create) if first.entry.count > 1 => first.how = How::Repeat,
             _ => {
                 let over = match result {
-                    // 409: an earlier attempt without a response has stored it. Other rejections are permanent.
+                    // 409: an earlier attempt, whose response was lost, has stored the event. Other rejections are
+                    // permanent.
                     Ok(_) => status < 500 && status != 429 || self.attempts >= ATTEMPTS,
                     Err(ApiError::TooLarge(_)) => true,
                     Err(ApiError::NotSent(_) | ApiError::Unknown(_)) => false,
@@ -278,7 +283,7 @@ impl EventQueue {
         }
     }
 
-    /// An event of the part does not wait any more.
+    /// Deletes the record of the part if none of its events waits any longer.
     fn left(&mut self, part: u64, outbox: &mut Outbox) {
         let is_empty = !self.waiting.iter().any(|waiting| waiting.part == part);
         if is_empty && self.written.remove(&part) {

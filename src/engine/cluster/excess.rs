@@ -1,8 +1,8 @@
-//! Pods that are bound to this node beyond what it can hold. Only what is needed to reject them is kept: UID, namespace
-//! and name.
+//! Pods that are bound to this node beyond what it can hold. Wherry keeps only what it needs to reject them: UID,
+//! namespace and name.
 //!
-//! They are rejected as by admission, which never sees them. A deleted one is confirmed when nothing of it is on this
-//! node.
+//! They are rejected in the same way as by admission, which never sees them. The deletion of such a pod is confirmed
+//! when nothing of the pod is on this node.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};
@@ -23,14 +23,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Requests in flight.
+/// The maximum number of requests in flight.
 const PARALLEL: usize = 4;
-/// More pods are only counted. They come with the next list, which follows when these are done.
+/// Pods beyond this number are only counted. The next list, which follows when all known ones are handled, shows them
+/// again.
 pub const MOST: usize = 10_000;
 /// The time from the last rejection to the next list, if pods were only counted.
 const NEXT_LIST: Duration = Duration::from_secs(30);
 
-/// A pod of a list or of a watch.
+/// A pod from a list or a watch.
 #[derive(Debug, PartialEq)]
 pub struct ExcessPod {
     pub uid: Uid,
@@ -43,7 +44,7 @@ pub struct Excess {
     pods: BTreeMap<Uid, Entry>,
     in_flight: BTreeMap<OpId, InFlight>,
     backoff: Backoff,
-    /// Pods that found no room here.
+    /// The number of pods that are only counted.
     left_out: usize,
     /// When the next list is due.
     list: Option<Boot>,
@@ -60,7 +61,7 @@ struct Entry {
 #[derive(Debug, Serialize)]
 struct InFlight {
     uid: Uid,
-    /// When it was sent.
+    /// The state of the deletion when the request was sent.
     deletion: Deletion,
 }
 
@@ -75,10 +76,10 @@ enum Deletion {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum State {
-    /// It has to be rejected, or its deletion has to be confirmed.
+    /// The pod has to be rejected, or its deletion has to be confirmed.
     Open,
     InFlight,
-    /// The watch shows it soon.
+    /// The request has succeeded. The watch shows the result soon.
     Done,
 }
 
@@ -97,7 +98,7 @@ enum Report {
 }
 
 impl Excess {
-    /// The server has this pod.
+    /// Takes a pod that the server has.
     pub fn set(&mut self, pod: ExcessPod) {
         let ExcessPod { uid, name, is_deleted } = pod;
         if self.pods.len() >= MOST && !self.pods.contains_key(&uid) {
@@ -107,33 +108,33 @@ impl Excess {
         if is_deleted && entry.deletion == Deletion::No {
             entry.deletion = Deletion::Unclear;
         }
-        // The server does not show the result.
+        // The server does not show the result of the request, so the request is repeated.
         if entry.state == State::Done {
             entry.state = State::Open;
         }
     }
 
-    /// So many pods are known only by their number.
+    /// Counts pods that are not kept.
     pub fn leave_out(&mut self, pods: usize) {
         self.left_out = self.left_out.saturating_add(pods);
     }
 
-    /// The pod is gone or has ended, or there is room for it.
+    /// Forgets a pod that is gone or has terminated, or that the node can now hold.
     pub fn remove(&mut self, uid: &Uid) {
         self.pods.remove(uid);
     }
 
-    /// The server has sent a complete list.
+    /// Forgets the pods that are not in the complete list of the server.
     pub fn listed(&mut self, mut is_listed: impl FnMut(&Uid) -> bool) {
         self.pods.retain(|uid, _| is_listed(uid));
     }
 
-    /// The deleted pods that may be confirmed if nothing of them is on this node.
+    /// Returns the deleted pods whose deletion may be confirmed as soon as nothing of them is on this node.
     pub fn deleted(&self) -> impl Iterator<Item = &Uid> {
         self.pods.iter().filter(|(_, entry)| entry.deletion == Deletion::Unclear).map(|(uid, _)| uid)
     }
 
-    /// Nothing of the deleted pod is on this node.
+    /// Lets the deletion be confirmed: nothing of the pod is on this node.
     pub fn may_be_confirmed(&mut self, uid: &Uid) {
         if let Some(entry) = self.pods.get_mut(uid) {
             entry.deletion = Deletion::Clear;
@@ -181,8 +182,8 @@ impl Excess {
                 self.report = Report::Made;
                 let pods = self.pods.len() + self.left_out;
                 let message = format!(
-                    "{pods} pods or more are bound to this node beyond the {} that it can hold, and are rejected; find \
-                     out who binds them",
+                    "at least {pods} pods are bound to this node beyond the {} that it can hold, and are rejected; \
+                     find out who binds them",
                     step.most_pods
                 );
                 warn(step.outbox, message);
@@ -191,7 +192,7 @@ impl Excess {
         }
     }
 
-    /// False: the operation is not one of these pods.
+    /// Returns false if the operation does not belong to these pods.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
         let Some(InFlight { uid, deletion }) = self.in_flight.remove(&op) else { return false };
         let refusal = result.as_ref().map(Refusal::of);
@@ -200,12 +201,13 @@ impl Excess {
         match refusal {
             Ok(None) => {
                 self.backoff.succeeded();
-                // It may have been deleted since the request.
+                // The pod may have been deleted since the request was sent.
                 if entry.deletion == deletion {
                     entry.state = State::Done;
                 }
             }
-            // Another pod has the name, or the same request is refused again. The next list shows the present state.
+            // Another pod has the name, or the server would refuse the same request again. The next list shows the
+            // current state.
             Ok(Some(refusal)) if is_final(refusal.failure) => {
                 self.pods.remove(&uid);
                 self.leave_out(1);
@@ -220,7 +222,7 @@ fn is_final(failure: Failure) -> bool {
     matches!(failure, Failure::NotFound | Failure::Conflict | Failure::Forbidden | Failure::Invalid)
 }
 
-/// The patch that rejects the pod.
+/// Returns the patch that rejects the pod.
 fn rejection(uid: &Uid, most: usize) -> String {
     let reason = Reason::out_of(PODS);
     let message = format!("Pod was rejected: more pods are bound to this node than the {most} that it can hold");

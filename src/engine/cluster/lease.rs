@@ -1,6 +1,8 @@
-//! The node's lease: renewed every ten seconds (`traffic`), so that the control plane knows that the node works.
+//! The node's lease, which is renewed every ten seconds (see `traffic`), so that the control plane knows that the
+//! node is alive.
 //!
-//! A renewal patches the time only. It needs no earlier read and no version, and it is a fifth of a kubelet's update.
+//! A renewal patches only the time. It needs no previous read and no resource version, and has a fifth of the size of
+//! a kubelet's update.
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};
@@ -13,7 +15,7 @@ use crate::engine::op::OpId;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Below the lease's duration, so that a lost answer does not make the node NotReady.
+/// Shorter than the lease's duration, so that a lost response does not make the node NotReady.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const RETRIES: Limits = Limits { first: Duration::from_millis(200), most: Duration::from_secs(7) };
 
@@ -24,7 +26,7 @@ pub struct Lease {
     creation: Creation,
 }
 
-/// Whether the last creation of the lease failed, which an event has reported.
+/// Whether the last creation of the lease failed and an event has reported this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 enum Creation {
     #[default]
@@ -34,11 +36,11 @@ enum Creation {
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 enum State {
-    /// Whether the lease exists is not known. The first renewal shows it.
+    /// It is not known whether the lease exists. The first renewal shows it.
     #[default]
     Unknown,
     First(OpId),
-    /// The next renewal.
+    /// When the next renewal is due.
     Due(Boot),
     Renewing(OpId),
     /// The lease does not exist.
@@ -64,7 +66,7 @@ impl Lease {
         }
     }
 
-    /// The server answers again.
+    /// Makes the next renewal due, because the server is reachable again.
     pub fn hurry(&mut self) {
         self.backoff.hurry();
         if let State::Due(_) = self.state {
@@ -72,7 +74,8 @@ impl Lease {
         }
     }
 
-    /// `node_uid`: the owner of the lease. Returns whether a renewal, or the creation, has begun.
+    /// Begins the renewal or the creation of the lease if it is due. Returns whether it has begun. `node_uid`: the
+    /// owner of the lease.
     pub fn step(&mut self, node: &str, node_uid: &str, step: &mut Step<'_>) -> bool {
         if self.next().is_none_or(|at| at > step.now) {
             return false;
@@ -91,7 +94,7 @@ impl Lease {
         true
     }
 
-    /// None: the operation is not one of the lease.
+    /// Handles the result of a request. Returns None if the request does not belong to the lease.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Option<Renewal> {
         let (State::First(of) | State::Renewing(of) | State::Creating(of)) = self.state else { return None };
         if of != op {
@@ -105,7 +108,8 @@ impl Lease {
                 let period = step.traffic.lease_period();
                 let delay = match self.state {
                     State::Renewing(_) => step.rng.spread(period / 25) + period,
-                    // Nodes that started or found the server together (C12) renew their leases at different times.
+                    // Nodes that started, or found the server again, at the same time (C12) renew their leases at
+                    // different times.
                     _ => step.rng.spread(period),
                 };
                 self.state = State::Due(step.now + delay);
@@ -128,7 +132,7 @@ impl Lease {
                 (State::Missing, Renewal::Failed)
             }
             (_, Some(Failure::NotFound)) => (State::Missing, Renewal::Missing),
-            // It exists after all.
+            // The lease exists after all.
             (State::Creating(_), Some(Failure::AlreadyExists)) => (State::Due(step.now), Renewal::Failed),
             (before, _) => {
                 let state = match before {

@@ -24,7 +24,7 @@ const CLASSES: &str = "lists/runtimeclasses";
 
 #[derive(Debug, Default, Serialize)]
 pub struct Lists {
-    /// By namespace.
+    /// The lists of services, by namespace.
     services: BTreeMap<Rc<str>, List<Service>>,
     classes: Option<List<Handler>>,
     #[serde(skip)]
@@ -56,7 +56,7 @@ struct List<T: Reduced> {
 #[derive(Debug, Serialize)]
 enum State {
     Unknown,
-    /// The first list is being written.
+    /// The first version of the list is being written.
     Saving(OpId),
     Known,
 }
@@ -70,7 +70,7 @@ impl Lists {
         &self.class_values
     }
 
-    /// Returns true if the lists that the pod needs are read from the server or from the disk.
+    /// Returns true if the lists that the pod needs have been read from the server or from the disk.
     pub fn know(&self, pod: &Pod) -> bool {
         let mut namespaces = namespaces(pod);
         namespaces.all(|of| self.services.get(of).is_some_and(List::is_known))
@@ -82,7 +82,7 @@ impl Lists {
         std::mem::take(&mut self.changed) == Changed::Yes
     }
 
-    /// A list of the records. An unusable one is moved aside.
+    /// Takes a list from its record. An unusable record is moved aside.
     pub fn record_found(&mut self, key: &str, text: &str, outbox: &mut Outbox) {
         let taken = match services_of(key) {
             Some(namespace) => reduced::read(text).map(|items| {
@@ -142,7 +142,7 @@ impl Lists {
         self.classes.iter_mut().for_each(|list| list.reflector.step(step));
     }
 
-    /// False: the operation is not one of these lists.
+    /// Returns false if the operation does not belong to these lists.
     pub fn item(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) -> bool {
         if let Some(list) = self.services.values_mut().find(|list| list.reflector.op() == Some(op)) {
             list.reflector.item(op, json, &|object, _| Named::read(&object).map(Some), step);
@@ -154,7 +154,7 @@ impl Lists {
         true
     }
 
-    /// False: the operation is not one of these lists.
+    /// Returns false if the operation does not belong to these lists.
     pub fn line(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) -> bool {
         if let Some((namespace, list)) = of_op(&mut self.services, op) {
             let change = list.reflector.line(op, json, &|object, _| Named::read(&object).map(Some), step);
@@ -168,7 +168,7 @@ impl Lists {
         true
     }
 
-    /// False: the operation is not one of these lists.
+    /// Returns false if the operation does not belong to these lists.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
         if let Some((namespace, list)) = of_op(&mut self.services, op) {
             let change = list.reflector.ended(op, result, step);
@@ -182,7 +182,7 @@ impl Lists {
         true
     }
 
-    /// Handles the end of the write of a record. Returns false if it is not one of these lists.
+    /// Handles the result of the write of a record. Returns false if the record does not belong to these lists.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, outbox: &mut Outbox) -> bool {
         let services = self.services.values_mut().map(|list| (&list.record, &mut list.state));
         let classes = self.classes.iter_mut().map(|list| (&list.record, &mut list.state));
@@ -221,12 +221,12 @@ impl Lists {
     }
 }
 
-/// The namespaces of the services in the environment of the pod.
+/// Returns the namespaces whose services are in the environment of the pod's containers.
 fn namespaces(pod: &Pod) -> impl Iterator<Item = &str> {
     has_links(pod).then_some(&*pod.name.namespace).into_iter().chain([KUBERNETES.0])
 }
 
-/// The namespace of a record of services.
+/// Returns the namespace of a record of services. None: the key belongs to another record.
 fn services_of(key: &str) -> Option<&str> {
     key.strip_prefix(KIND)?.strip_prefix("/services.")
 }
@@ -257,7 +257,8 @@ impl<T: Reduced> List<T> {
         matches!(self.state, State::Known)
     }
 
-    /// Returns whether the node needs the change.
+    /// Applies the change, and writes the list if it has changed. Returns whether it has changed, which is always
+    /// true for the first list.
     fn take(&mut self, change: Change<Named<T>>, outbox: &mut Outbox) -> bool {
         let before = self.items.clone();
         let set = |items: &mut BTreeMap<Box<str>, T>, Named { name, content }| match content {
@@ -270,7 +271,7 @@ impl<T: Reduced> List<T> {
                 self.items.retain(|name, _| gaps.may_have(None, namespace, name));
                 all.into_iter().for_each(|named| set(&mut self.items, named));
             }
-            // The next list has it, if there is room by then.
+            // The object is taken from the next list, if there is space for it by then.
             Change::Set(Named { name, .. }) if self.items.len() >= MOST_OBJECTS && !self.items.contains_key(&name) => {}
             Change::Set(named) => set(&mut self.items, named),
             Change::Gone(Named { name, .. }) => drop(self.items.remove(&name)),
@@ -287,7 +288,7 @@ impl<T: Reduced> List<T> {
         true
     }
 
-    /// No pod needs the list any more.
+    /// Cancels the request in flight and deletes the record, because no pod needs the list any longer.
     fn discard(self, outbox: &mut Outbox) {
         if let Some(op) = self.reflector.op() {
             outbox.push(Effect::Cancel { op });

@@ -1,4 +1,5 @@
-//! The node as a member of a cluster: owns the machines of this directory, and passes each answer to its machine.
+//! The node as a member of a cluster: owns the state machines of this directory, and passes each response to the one
+//! that waits for it.
 
 use super::addresses::Addresses;
 use super::backoff::{Backoff, CONNECTION};
@@ -44,17 +45,18 @@ use serde::Serialize;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Within this time after the end of a connection, a node begins its watches again. Otherwise all nodes would act
-/// together (C12).
+/// A node restarts its watches at a random time within this period after it has lost the connection. Otherwise all
+/// nodes would restart them at the same time (C12).
 const SPREAD: Duration = Duration::from_secs(1);
-/// Within this time after its start, a node that was registered before sends its first request. It is short, because
-/// the pods of the node get no traffic before the node is ready, and because machines do not boot equally fast.
+/// A node that was registered before sends its first request at a random time within this period after its start. The
+/// period is short because the pods of the node get no traffic before the node is ready, and because machines do not
+/// boot equally fast.
 const START_SPREAD: Duration = Duration::from_millis(300);
 
-/// The account of a pod that names none.
+/// The service account of a pod that names none.
 const DEFAULT_ACCOUNT: &str = "default";
 
-/// The kinds of the records of what pods need from the server.
+/// The kinds of the records that a member of a cluster keeps.
 pub const KINDS: [&str; 5] = [data_record::KIND, token::KIND, reduced::KIND, own_node::KIND, event_queue::KIND];
 
 fn kind(key: &str) -> &str {
@@ -66,7 +68,7 @@ fn is_secret(key: &str) -> bool {
     kind(key) == token::KIND || data_record::data_key(key).is_some_and(|of| of.kind == DataKind::Secret)
 }
 
-/// Returns true if the record is one of these kinds.
+/// Returns true if the record is of one of these kinds.
 pub fn is_key(key: &str) -> bool {
     KINDS.contains(&kind(key))
 }
@@ -89,7 +91,7 @@ pub struct Member {
     own_object: OwnObject,
     pub cordon: ShownCordon,
     duplicate: DuplicateNode,
-    /// Of the clients of the node's server.
+    /// The reviews of the clients of the node's server.
     pub reviews: Reviews,
     #[serde(flatten)]
     pub status: OwnStatus,
@@ -138,7 +140,7 @@ impl Member {
         }
     }
 
-    /// The node was registered in an earlier run.
+    /// Delays the first request by a random time, because an earlier process has registered the node.
     pub fn starts_again(&mut self, now: Boot, rng: &mut Rng) {
         self.node.wait(now + rng.spread(START_SPREAD));
     }
@@ -153,12 +155,12 @@ impl Member {
         Connection { state, waiting_events, lost_events, is_shared: self.duplicate.is_known() }
     }
 
-    /// `step` needs a report of the node.
+    /// Returns true if `step` needs a report of the node.
     pub fn wants_report(&self, now: Boot) -> bool {
         !self.node.is_busy() && (!self.status.is_reported() || self.node.next().is_some_and(|at| at <= now))
     }
 
-    /// The machine has these addresses. Returns whether other ones are reported from now on.
+    /// Takes the addresses that were read. Returns whether the reported addresses have changed.
     pub fn addresses_found(&mut self, node: &str, found: Vec<String>) -> bool {
         let have_changed = self.addresses.found(found);
         if have_changed {
@@ -168,12 +170,12 @@ impl Member {
         have_changed
     }
 
-    /// An event for the server.
+    /// Queues an event for the server.
     pub fn post(&mut self, entry: Entry, now: Boot, outbox: &mut Outbox) {
         self.event_queue.push(entry, now, outbox);
     }
 
-    /// The process ends soon.
+    /// Prepares for the termination of the process.
     pub fn stopping(&mut self) {
         self.event_queue.close();
     }
@@ -184,14 +186,14 @@ impl Member {
         }
     }
 
-    /// The status of a pod of a manifest, which its mirror shows.
+    /// Publishes the status of a pod of a manifest, which its mirror shows.
     pub fn publish_mirror(&mut self, of: &Uid, status: k8s::PodStatus) {
         for (uid, mirror) in self.pods.mirrors.of(of) {
             self.reports.publish(uid, &mirror.name, status.clone());
         }
     }
 
-    /// Reports what has ended by itself.
+    /// Handles what has expired: certificates, tokens, and the presence of another machine with this node's name.
     pub fn expire(&mut self, step: &mut Step<'_>) {
         self.certificates.iter_mut().for_each(|certificate| certificate.watch_expiry(step));
         self.tokens.expire(step.now, step.outbox);
@@ -201,13 +203,13 @@ impl Member {
         }
     }
 
-    /// Begins the requests that are due. `report`: if `wants_report`.
+    /// Begins the requests that are due. `report`: the report of the node, if `wants_report`.
     ///
-    /// `statics`: the pods of manifests that are shown here.
+    /// `statics`: the pods of manifests that need a mirror.
     pub fn step(&mut self, report: Option<&NodeReport>, name: &str, statics: &[Rc<Pod>], step: &mut Step<'_>) {
         self.event_queue.write(step.now, step.outbox);
         if let Server::Away { backoff, .. } = &self.server {
-            // One request tries the connection.
+            // A single request tests the connection.
             if backoff.is_due(step.now) && !self.node.is_busy() {
                 self.node.read_again();
                 if let Some(report) = report {
@@ -224,7 +226,8 @@ impl Member {
         if self.lease.step(name, uid, step) {
             self.addresses.read_with_lease(step);
         }
-        // A person has to approve each request for a serving certificate, so none is made for old addresses.
+        // A person has to approve each request for a serving certificate, so Wherry makes none while the addresses
+        // may be outdated.
         if !self.addresses.are_being_read() {
             self.certificates.iter_mut().for_each(|certificate| certificate.step(step));
         }
@@ -246,7 +249,7 @@ impl Member {
         self.event_queue.step(step);
     }
 
-    /// The time of the next step without an event.
+    /// Returns when the next step is due if no event causes one before.
     pub fn next_deadline(&self) -> Option<Boot> {
         let at = match &self.server {
             Server::Away { backoff, .. } => (!self.node.is_busy()).then(|| backoff.at()),
@@ -275,12 +278,12 @@ impl Member {
     }
 
     fn next_of_certificates(&self) -> Option<Boot> {
-        // The event with the addresses causes a step.
+        // The event that delivers the addresses causes a step.
         let certificates = self.certificates.iter().filter(|_| !self.addresses.are_being_read());
         certificates.filter_map(Certificate::next).min()
     }
 
-    /// An element of a list.
+    /// Takes an item of a list.
     pub fn item(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) {
         if self.pods.reflector.op() == Some(op) {
             self.pods.item(op, json, step);
@@ -291,7 +294,7 @@ impl Member {
         }
     }
 
-    /// A line of a watch. Returns the changes of pods.
+    /// Takes a line of a watch. Returns the changes of pods.
     pub fn line(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) -> Vec<Seen> {
         if self.pods.reflector.op() == Some(op) {
             let seen = self.pods.line(op, json, step);
@@ -307,7 +310,8 @@ impl Member {
         Vec::new()
     }
 
-    /// A request has ended. Returns the changes of pods, and whether the list of pods was complete.
+    /// Handles the result of a request. Returns the changes of pods, and whether they come from a complete list of
+    /// pods.
     pub fn answered(
         &mut self,
         op: OpId,
@@ -326,7 +330,7 @@ impl Member {
                 if let Some(object) = result.as_ref().ok().and_then(|r| serde_json::from_slice(&r.body).ok()) {
                     self.observe(Observed::Object(object), step);
                 }
-                let message = "the node is registered at the API server".to_owned();
+                let message = "the node is registered with the API server".to_owned();
                 step.outbox.emit_node_event(Severity::Normal, Reason::NodeRegistered, message);
             }
         } else if let Some(renewal) = self.lease.ended(op, result, step) {
@@ -375,8 +379,8 @@ impl Member {
                     true => self.duplicate.observe(&object, heartbeat, step.now, step.outbox),
                     false => Sight::Nothing,
                 };
-                // The node's status on the server may be another one now. Two machines would answer each other without
-                // end.
+                // The node's status on the server may have changed. If another machine is known, its status is not
+                // overwritten: the two machines would overwrite each other's status endlessly.
                 if sight != Sight::Known {
                     self.status.compare();
                 }
@@ -390,7 +394,7 @@ impl Member {
         std::mem::replace(&mut self.own_object, OwnObject::AsBefore) == OwnObject::Changed
     }
 
-    /// A record has been written.
+    /// Handles the result of the write of a record.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) {
         let _ = self.sealing.recorded(op, result, step.outbox)
             || self.own.recorded(op, result, step)
@@ -399,8 +403,8 @@ impl Member {
             || self.lists.recorded(op, result, step.outbox);
     }
 
-    /// Returns true if all that the pod needs from the server, apart from itself, is known. While the server answers,
-    /// the pod's sandbox does not wait for tokens (C4).
+    /// Returns true if everything that the pod needs from the server, apart from the pod itself, is known. While the
+    /// server answers, the pod's sandbox does not wait for tokens (C4).
     pub fn has_all_for(&self, pod: &Pod) -> bool {
         let tokens = || service_token::of_pod(pod);
         let answers = matches!(self.server, Server::Answers);
@@ -409,7 +413,8 @@ impl Member {
             && self.lists.know(pod)
     }
 
-    /// The expected life of the pod while the server is away.
+    /// Returns what will happen to the pod while the server is away: after a reboot, when its tokens expire, and when
+    /// controllers consider the node unreachable.
     pub fn expectation(&self, pod: &Pod, now: Boot) -> Expectation {
         let is_withheld = self.sealing.protection() == Protection::Withheld;
         let objects = pod.data_objects().filter(|key| {
@@ -428,13 +433,13 @@ impl Member {
         Expectation::of(pod, missing, self.tokens.end(tokens(), now).map(|end| end.since(now)))
     }
 
-    /// For the environment and the volumes of the server's pods.
+    /// Returns the values for the environment and the volumes of the server's pods.
     pub fn values(&self) -> ClusterValues<'_> {
         ClusterValues { services: self.lists.services(), tokens: self.tokens.values() }
     }
 
-    /// Follows all that the pods need that run here or will run. A pod whose end the server knows needs nothing any
-    /// more (C4).
+    /// Follows everything that is needed by the pods that run here or will run here. A pod that has terminated
+    /// according to the server needs nothing any longer (C4).
     pub fn follow(&mut self, outbox: &mut Outbox) {
         let Member { pods, data, tokens, lists, .. } = self;
         let pods = || pods.iter().filter(|(_, bound)| !bound.ended).filter_map(|(_, bound)| bound.pod.as_deref().ok());
@@ -448,7 +453,7 @@ impl Member {
         lists.follow(pods(), outbox);
     }
 
-    /// The records of an earlier run, found at the start.
+    /// Takes the records of an earlier process, which were found at the start.
     pub fn records_found(&mut self, records: &[StoredRecord], now: Now, outbox: &mut Outbox) {
         let mut secrets = Vec::new();
         for StoredRecord { key, content } in records {
@@ -475,7 +480,7 @@ impl Member {
         self.sealing.report(outbox);
     }
 
-    /// False: it is an unusable Secret, ConfigMap or token.
+    /// Takes one record. Returns false if it is an unusable Secret, ConfigMap or token.
     fn record_found(&mut self, key: &str, text: &str, now: Now, outbox: &mut Outbox) -> bool {
         match kind(key) {
             token::KIND => return self.tokens.record_found(key, text, now, outbox),
@@ -512,10 +517,10 @@ impl Member {
         let away = step.now.since(*since).as_secs();
         let message = match self.event_queue.hurry() {
             (0, 0) => format!("the API server answers again after {away} s"),
-            (events, 0) => format!("the API server answers again after {away} s; {events} events of that time follow"),
+            (events, 0) => format!("the API server answers again after {away} s; {events} queued events follow"),
             (events, dropped) => format!(
-                "the API server answers again after {away} s; the last {events} events of that time follow, {dropped} \
-                 older ones are lost"
+                "the API server answers again after {away} s; the last {events} queued events follow; {dropped} older \
+                 ones are lost"
             ),
         };
         step.outbox.emit_node_event(Severity::Normal, Reason::ApiServerConnected, message);
@@ -534,7 +539,7 @@ impl Member {
         self.reports.hurry();
     }
 
-    /// Whether the server is away is not known. The connection ends many requests at once.
+    /// Handles a lost connection, which ends many requests at once. It is not known whether the server is away.
     fn connection_is_lost(&mut self, op: OpId, step: &mut Step<'_>) {
         if self.resume <= step.now {
             self.resume = step.now + step.rng.spread(SPREAD);
@@ -549,7 +554,7 @@ impl Member {
 
     fn server_is_away(&mut self, op: OpId, why: &str, step: &mut Step<'_>) {
         match &mut self.server {
-            // The others failed together with the first one.
+            // The other requests failed together with the first one.
             Server::Away { .. } if self.node.op() != Some(op) => {}
             Server::Away { backoff, why: last, .. } => {
                 backoff.failed(CONNECTION, step.now, step.rng);

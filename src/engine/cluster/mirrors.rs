@@ -1,5 +1,5 @@
-//! The mirrors of the pods of manifests. A mirror that is missing is created, and one that does not match a pod, or
-//! that somebody deletes, is removed.
+//! The mirrors of the pods of manifests. A missing mirror is created. A mirror that matches no pod, or that somebody
+//! deletes, is removed.
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};
@@ -25,7 +25,7 @@ const RETRIES: Limits = Limits { first: Duration::from_secs(1), most: Duration::
 
 #[derive(Debug, Default, Serialize)]
 pub struct Mirrors {
-    /// The mirrors on the server, by their UIDs. None: not known before the first list.
+    /// The mirrors on the server, by their UIDs. None: before the first list.
     found: Option<BTreeMap<Uid, Mirror>>,
     tasks: BTreeMap<FullName, Task>,
 }
@@ -36,12 +36,12 @@ pub struct Mirror {
     pub name: FullName,
     /// The UID of the mirrored pod.
     pub of: Uid,
-    /// Empty: another program made it.
+    /// The digest of the mirrored pod. Empty: another program created the mirror.
     pub digest: String,
     pub deletion: Option<Duration>,
 }
 
-/// The creation or the removal of the mirror with a name.
+/// The creation or the removal of the mirror with this name.
 #[derive(Debug, Default, Serialize)]
 struct Task {
     op: Option<OpId>,
@@ -50,7 +50,7 @@ struct Task {
 }
 
 impl Mirrors {
-    /// The server has listed all pods.
+    /// Replaces all mirrors with those of a complete list of pods.
     pub fn listed(&mut self, all: BTreeMap<Uid, Mirror>) {
         self.found = Some(all);
     }
@@ -59,17 +59,18 @@ impl Mirrors {
         self.found.get_or_insert_default().insert(uid.clone(), mirror);
     }
 
-    /// False: it was no mirror.
+    /// Removes a mirror that no longer exists. Returns false if the object was not a mirror.
     pub fn gone(&mut self, uid: &Uid) -> bool {
         self.found.as_mut().is_some_and(|found| found.remove(uid).is_some())
     }
 
-    /// The number of mirrors on the server.
+    /// Returns the number of mirrors on the server.
     pub fn count(&self) -> usize {
         self.found.as_ref().map_or(0, BTreeMap::len)
     }
 
-    /// The mirrors of the pod with this UID. A pod with a fixed UID has two for a moment when its name has changed.
+    /// Returns the mirrors of the pod with this UID. A pod with a fixed UID briefly has two when its name has
+    /// changed.
     pub fn of(&self, uid: &Uid) -> impl Iterator<Item = (&Uid, &Mirror)> {
         self.found.iter().flatten().filter(move |(_, mirror)| mirror.of == *uid && mirror.deletion.is_none())
     }
@@ -78,24 +79,24 @@ impl Mirrors {
         self.found.as_ref()?.get(uid)
     }
 
-    /// When a request that failed is due again.
+    /// Returns when the next request is due.
     pub fn next(&self) -> Option<Boot> {
         let waiting = self.tasks.values().filter(|task| task.op.is_none());
         waiting.map(|task| task.backoff.at()).min()
     }
 
-    /// The server answers again.
+    /// Makes all requests due, because the server is reachable again.
     pub fn hurry(&mut self) {
         self.tasks.values_mut().for_each(|task| task.backoff.hurry());
     }
 
-    /// Another machine with the name of this node has mirrors, too: none is created or removed.
+    /// Stops creating and removing mirrors, because another machine with this node's name has mirrors too.
     pub fn pause(&mut self) {
         self.tasks.retain(|_, task| task.op.is_some());
     }
 
-    /// Begins the requests that are due. `pods`: the pods of manifests that are shown here. `reports`: those of the
-    /// mirrors.
+    /// Begins the requests that are due. `pods`: the pods of manifests that need a mirror. `reports`: the status
+    /// reports of the mirrors.
     pub fn step(&mut self, pods: &[Rc<Pod>], reports: &Reports, node: &str, node_uid: &str, step: &mut Step<'_>) {
         let Some(found) = &self.found else { return };
         let mut open: Vec<FullName> = Vec::new();
@@ -114,7 +115,7 @@ impl Mirrors {
         let mirrored = |pod: &&Rc<Pod>| found.values().any(|mirror| mirror.of == pod.uid);
         for pod in pods.iter().filter(|pod| !mirrored(pod)) {
             let name = mirror::name(&pod.name, node);
-            // W8: the pod that had the name before is still there, or its mirror is.
+            // W8: a mirror with this name still exists, for example that of the previous pod with the name.
             if found.values().any(|mirror| mirror.name == name) {
                 continue;
             }
@@ -128,7 +129,7 @@ impl Mirrors {
         self.tasks.retain(|name, task| task.op.is_some() || open.contains(name));
     }
 
-    /// False: the operation is not one of the mirrors.
+    /// Handles the result of a request. Returns false if the request does not belong to the mirrors.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
         let Some((name, task)) = self.tasks.iter_mut().find(|(_, task)| task.op == Some(op)) else { return false };
         task.op = None;
@@ -144,7 +145,8 @@ impl Mirrors {
             (_, Some(refusal)) if refusal.failure != Failure::NotFound && refusal.failure != Failure::Conflict => {
                 let why = refusal.to_string();
                 if task.refused.as_ref() != Some(&why) {
-                    let message = format!("the API server refuses the mirror {name}; the pod itself runs on: {why}");
+                    let message =
+                        format!("the API server refuses the mirror {name}; the pod itself keeps running: {why}");
                     step.outbox.emit_node_event(Severity::Warning, Reason::MirrorRefused, message);
                     task.refused = Some(why);
                 }

@@ -1,9 +1,9 @@
 //! This machine as a node of a cluster: registration, lease, status, and the pods that the API server binds to the
 //! node.
 //!
-//! Every machine here is level-triggered like a pod's worker: a step compares the wanted with the reported state, and
-//! begins the requests that are due. While the server cannot be reached, a single request tries the connection, and
-//! nothing else changes: the pods run on.
+//! Every state machine here is level-triggered, like a pod's worker: a step compares the desired state with the
+//! reported state, and begins the requests that are due. While the server cannot be reached, a single request tests
+//! the connection, and nothing else changes: the pods keep running.
 
 pub mod access;
 pub mod addresses;

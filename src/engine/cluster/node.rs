@@ -1,7 +1,7 @@
 //! The registration of the node, and its status.
 //!
-//! The node's object is read first: it shows the labels and the status that the server has, and whether the node has to
-//! be created. A node that was deleted while Wherry runs is created again at once.
+//! The Node object is read first: it shows the labels and the status that the server has, and whether the node has to
+//! be created. If the object is deleted while Wherry runs, it is created again at once.
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};
@@ -42,27 +42,27 @@ struct Registered {
     /// The status that the server has.
     #[serde(skip)]
     sent: Sent,
-    /// The status patch in flight, and the status after it.
+    /// The status patch in flight, and the status that the server has after it.
     #[serde(skip)]
     patch: Option<(OpId, Sent)>,
     heartbeat: Boot,
     changes: Changes,
 }
 
-/// Reports that follow each other closely. Another program may answer each of them with a change of its own, without
-/// end.
+/// Slows down reports in close succession. Otherwise another program that reacts to each report with a change of its
+/// own would cause reports endlessly.
 #[derive(Debug, Default, Serialize)]
 struct Changes {
-    /// The number of reports without a pause before them.
+    /// The number of successive reports without a pause between them.
     close: u32,
     last: Option<Boot>,
     backoff: Backoff,
 }
 
 impl Changes {
-    /// Reports with a longer time between them do not follow each other closely.
+    /// The minimum length of a pause.
     const PAUSE: Duration = Duration::from_secs(15);
-    /// So many close ones are not delayed.
+    /// This many successive reports are not delayed.
     const FREE: u32 = 10;
 
     fn reported(&mut self, step: &mut Step<'_>) {
@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// When the next step is due; None: a request is in flight.
+    /// Returns when the next step is due. None: a request is in flight.
     pub fn next(&self) -> Option<Boot> {
         match &self.state {
             State::Unread | State::Missing => Some(self.backoff.at()),
@@ -114,7 +114,7 @@ impl Node {
         self.next().is_none()
     }
 
-    /// The request in flight.
+    /// Returns the request in flight.
     pub fn op(&self) -> Option<OpId> {
         match &self.state {
             State::Reading(op) | State::Creating(op) => Some(*op),
@@ -123,12 +123,12 @@ impl Node {
         }
     }
 
-    /// The first request is due at this time.
+    /// Delays the first request until this time.
     pub fn wait(&mut self, until: Boot) {
         self.backoff.wait(until);
     }
 
-    /// Reads the object again: the server answers again, or the node may have been deleted.
+    /// Reads the object again: the server is reachable again, or the node may have been deleted.
     pub fn read_again(&mut self) {
         if !self.is_busy() {
             self.state = State::Unread;
@@ -136,7 +136,8 @@ impl Node {
         }
     }
 
-    /// Another has changed the object, or the server shows a change of ours. False: the object is not the present one.
+    /// Takes the Node object after a change by Wherry or by somebody else. Returns false if the object is not the
+    /// current one.
     pub fn observe(&mut self, object: &Value) -> bool {
         let State::Registered(r) = &mut self.state else { return false };
         if object.pointer("/metadata/uid").and_then(Value::as_str) != Some(&r.uid) {
@@ -179,7 +180,7 @@ impl Node {
         }
     }
 
-    /// None: the operation is not one of the node.
+    /// Handles the result of a request. Returns None if the request does not belong to the node.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Option<Progress> {
         match &mut self.state {
             State::Reading(of) if *of == op => Some(self.was_read(false, result, step)),
@@ -192,7 +193,7 @@ impl Node {
         }
     }
 
-    /// The node's object was read, or created.
+    /// Handles the result of the read or of the creation of the Node object.
     fn was_read(&mut self, creating: bool, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Progress {
         self.state = State::Unread;
         let mut refused_with = None;
@@ -200,7 +201,7 @@ impl Node {
             Ok((response, None)) => match read(&response.body) {
                 Ok((uid, sent)) => {
                     self.backoff.succeeded();
-                    // A created node has its whole status. The status of another one is compared now.
+                    // A newly created Node has its complete status. The status of an existing one is compared now.
                     let heartbeat = if creating { step.now + next_heartbeat(step) } else { step.now };
                     let registered = Registered { uid, sent, patch: None, heartbeat, changes: Changes::default() };
                     self.state = State::Registered(Box::new(registered));
@@ -209,7 +210,7 @@ impl Node {
                 Err(why) => warn(step.outbox, format!("the API server's Node is unusable: {why}")),
             },
             Ok((_, Some(refusal))) => match refusal.failure {
-                // Some servers refuse the read of a node that does not exist.
+                // Some servers forbid the read of a Node that does not exist.
                 Failure::NotFound | Failure::Forbidden if !creating => {
                     self.state = State::Missing;
                     return Progress::Failed;
@@ -226,13 +227,14 @@ impl Node {
         Progress::Failed
     }
 
-    /// The patch of the node's status has ended. `sent`: the state of the server if it has succeeded.
+    /// Handles the result of the patch of the node's status. `sent`: the status on the server if the patch has
+    /// succeeded.
     fn was_reported(&mut self, sent: Sent, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Progress {
         let State::Registered(r) = &mut self.state else { return Progress::Failed };
         let mut refused_with = None;
         match result.as_ref().map(|response| (response, Refusal::of(response))) {
             Ok((response, None)) => {
-                // An answer of another program is not a Node, and shows nothing.
+                // A response that another program sends is not a Node, and proves nothing.
                 let node = serde_json::from_slice(&response.body).ok();
                 if let Some(node) = node.filter(|node: &Value| node["kind"] == "Node") {
                     r.sent = sent;
@@ -253,24 +255,24 @@ impl Node {
             }
             Err(_) => {}
         }
-        // The change is reported after the back-off, and not only with the next heartbeat.
+        // The change is reported after the back-off, without waiting for the next heartbeat.
         r.heartbeat = step.now;
         self.backoff.refused(refused_with.as_ref(), RETRIES, step.now, step.rng);
         Progress::Failed
     }
 }
 
-/// The time to the next report of an unchanged status: 20 % less or more than the period.
+/// Returns the time until the next report of an unchanged status, which differs from the period by up to 20 %.
 fn next_heartbeat(step: &mut Step<'_>) -> Duration {
     step.rng.jitter(step.traffic.heartbeat().mul_f64(0.8))
 }
 
-/// The UID of the node, and its state on the server.
+/// Returns the UID of the Node, and its status on the server.
 fn read(body: &[u8]) -> Result<(String, Sent), String> {
     let node: Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
     match node.pointer("/metadata/uid").and_then(Value::as_str) {
         Some(uid) if node["kind"] == "Node" => Ok((uid.to_owned(), Sent::of(&node))),
-        _ => Err("it is no Node with a UID".to_owned()),
+        _ => Err("it is not a Node with a UID".to_owned()),
     }
 }
 

@@ -1,11 +1,12 @@
-//! The node's own object on the server: its labels and taints, which admission uses, and changes that others make.
+//! The node's own object on the server: its labels and taints, which admission uses, and the changes that other
+//! clients make to it.
 //!
-//! The labels are on the disk, so that a pod that was accepted because of one is accepted again after a reboot without
-//! the server. The taints are not: they concern only new pods, which come from the server.
+//! The labels are on the disk, so that a pod that was admitted because of a label is admitted again after a reboot
+//! without the server. The taints are not: they affect only new pods, which come from the server.
 //!
-//! The names of the extended resources that the node reports are on the disk before they are reported, as in a
-//! kubelet's checkpoint: those that nothing provides any more are reported with 0, and those of an administrator stay
-//! as they are.
+//! The names of the extended resources are on the disk before the node reports them, as in a kubelet's checkpoint.
+//! With this record, resources that no plugin provides any longer are reported with 0, and resources that an
+//! administrator has added to the Node stay as they are.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Change, Reflector, Step};
@@ -32,7 +33,7 @@ pub const KIND: &str = "cluster";
 pub const KEY: &str = "cluster/node";
 const VERSION: u64 = 1;
 
-/// The maximum number of extended resources that the node has ever reported. A kubelet has no such limit.
+/// The maximum number of extended resources that the node reports, including past ones. A kubelet has no such limit.
 const MOST_RESOURCES: usize = 256;
 
 type Labels = BTreeMap<String, String>;
@@ -49,7 +50,7 @@ pub struct OwnNode {
 #[derive(Debug, Default, Serialize)]
 struct OwnResources {
     recorded: BTreeSet<String>,
-    /// Being written.
+    /// The write in flight, and the names that it adds.
     saving: Option<(OpId, BTreeSet<String>)>,
     backoff: Backoff,
 }
@@ -79,12 +80,12 @@ impl OwnNode {
         }
     }
 
-    /// The labels that the server has.
+    /// Returns the labels that the server has.
     pub fn labels(&self) -> &Labels {
         &self.labels
     }
 
-    /// This machine with the labels and taints that the server has.
+    /// Returns the facts of this machine, with the labels and taints that the server has.
     pub fn with_own<'n>(&self, node: &'n NodeFacts) -> Cow<'n, NodeFacts> {
         if self.labels.is_empty() && self.taints.is_empty() {
             return Cow::Borrowed(node);
@@ -99,7 +100,7 @@ impl OwnNode {
         !self.labels.is_empty()
     }
 
-    /// The record of an earlier run. An unusable one is moved aside.
+    /// Takes the record of an earlier process. An unusable record is moved aside.
     pub fn record_found(&mut self, key: &str, text: &str, outbox: &mut Outbox) {
         match serde_json::from_str(text) {
             Ok(Record { version: VERSION, labels, resources }) if key == KEY => {
@@ -113,7 +114,7 @@ impl OwnNode {
         }
     }
 
-    /// The server has this object. Returns whether the labels or the taints have changed.
+    /// Takes the labels and taints of the object on the server. Returns whether they have changed.
     pub fn observe(&mut self, object: &Value, outbox: &mut Outbox) -> bool {
         let taints = object.pointer("/spec/taints").and_then(Value::as_array).into_iter().flatten();
         let taints: Vec<NoExecute> =
@@ -134,13 +135,14 @@ impl OwnNode {
         true
     }
 
-    /// The resources of device plugins that are reported now: those whose names are on the disk, also without a plugin.
+    /// Returns the resources of device plugins to report: those whose names are on the disk, even if no plugin
+    /// provides them.
     pub fn reported(&self, provided: &BTreeMap<String, DeviceAmount>) -> BTreeMap<String, DeviceAmount> {
         let amount = |name: &String| (name.clone(), provided.get(name).copied().unwrap_or_default());
         self.resources.recorded.iter().map(amount).collect_map()
     }
 
-    /// Writes the names of new resources. Those beyond the limit are not reported.
+    /// Writes the names of new resources to the record. Resources beyond the limit are not reported.
     pub fn record_resources<'n>(&mut self, provided: impl Iterator<Item = &'n str>, now: Boot, outbox: &mut Outbox) {
         let OwnResources { recorded, saving: None, backoff } = &mut self.resources else { return };
         let room = MOST_RESOURCES.saturating_sub(recorded.len());
@@ -156,7 +158,7 @@ impl OwnNode {
         self.resources.saving = Some((op, names));
     }
 
-    /// Handles the end of the write of a record. Returns false if it is not the one of the resources.
+    /// Handles the result of the write of a record. Returns false if the write was not for new resources.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) -> bool {
         let Some((_, names)) = self.resources.saving.take_if(|(of, _)| *of == op) else { return false };
         match result {
@@ -187,7 +189,7 @@ impl OwnNode {
     }
 
     pub fn next(&self) -> Option<Boot> {
-        // A record that failed is repeated.
+        // A failed write is repeated.
         let record = Some(self.resources.backoff.at()).filter(|at| *at > Boot(0) && self.resources.saving.is_none());
         self.reflector.next().into_iter().chain(record).min()
     }

@@ -1,4 +1,4 @@
-//! The status of the node as it is here, and what the last report to the API server shows of it.
+//! The current status of the node, and the status that the last report to the API server contains.
 
 use crate::api::cluster::node::{DeviceAmount, Image};
 use crate::api::eviction::Condition;
@@ -24,7 +24,7 @@ pub struct OwnStatus {
     /// See `Health::port`.
     pub port: u16,
     pub health: Health,
-    /// As the runtime last listed them.
+    /// The images in the runtime's last list.
     #[serde(skip)]
     pub images: Vec<Image>,
     /// The health that the last report shows. None: the next report is compared with the server's state.
@@ -37,12 +37,12 @@ impl OwnStatus {
         self.reported.as_ref() == Some(&self.health)
     }
 
-    /// A report with the current health begins.
+    /// Notes that a report with the current health begins.
     pub fn report_begins(&mut self) {
         self.reported = Some(self.health.clone());
     }
 
-    /// The next report is due, and is compared with the server's state.
+    /// Makes the next report due, which is compared with the server's state.
     pub fn compare(&mut self) {
         self.reported = None;
     }

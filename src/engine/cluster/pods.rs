@@ -1,7 +1,7 @@
 //! The pods that the API server binds to this node.
 //!
-//! Before the first complete list, the pods of the records are the list: the node continues where it was, also without
-//! the server. More pods than the node can hold are `excess`.
+//! Before the first complete list, Wherry uses the pods in its records, so that the node continues where it was even
+//! without the server. Pods beyond what the node can hold are in `excess`.
 
 use super::excess::{self, Excess, ExcessPod};
 use super::mirrors::{Mirror, Mirrors};
@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The key of the record of the version.
+/// The key of the record with the resource version.
 pub const KEY: &str = "cluster/pods";
 const VERSION: u64 = 1;
 
@@ -46,17 +46,17 @@ pub struct Pods {
     pub reflector: Reflector<Listed>,
     known: BTreeMap<Uid, Bound>,
     pub excess: Excess,
-    /// Of the list in flight.
+    /// The new pods of the list in flight.
     #[serde(skip)]
     new: New,
     source: Source,
     pub mirrors: Mirrors,
 }
 
-/// The largest size of all pods that are kept, as JSON in bytes.
+/// The maximum total size of the pods that are kept, as JSON in bytes.
 const MOST_BYTES: usize = 32 << 20;
 
-/// A pod of a list or of a watch.
+/// A pod from a list or a watch.
 #[derive(Debug, PartialEq)]
 pub enum Listed {
     Pod(Box<PodObject>),
@@ -72,21 +72,21 @@ impl Listed {
     }
 }
 
-/// The pods that were not known before.
+/// The numbers of pods that were not known before.
 #[derive(Clone, Copy, Debug, Default)]
 struct New {
     live: usize,
-    /// Those that have ended, and mirrors.
+    /// Terminated pods and mirrors.
     others: usize,
-    /// Those without room.
+    /// Pods beyond the limits.
     excess: usize,
     bytes: usize,
 }
 
-/// Where the known pods are from (C3).
+/// Where the known pods come from (C3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Source {
-    /// The records of an earlier run. A pod without a record may be bound to this node as well.
+    /// The records of an earlier process. Pods without a record may also be bound to this node.
     Records,
     /// A complete list of the server, since this start.
     Server,
@@ -96,13 +96,13 @@ enum Source {
 #[derive(Debug, Serialize)]
 pub struct Bound {
     pub name: FullName,
-    /// Or why Wherry cannot run it.
+    /// The pod, or why Wherry cannot run it.
     pub pod: Result<Rc<Pod>, Rejection>,
     /// The grace period of its deletion.
     pub deletion: Option<Duration>,
     /// The phase on the server is Succeeded or Failed.
     pub ended: bool,
-    /// It has a record of an earlier run.
+    /// An earlier process has recorded the pod.
     pub recorded: bool,
     /// The generation of the spec that the running pod has; None: not known.
     pub generation: Option<i64>,
@@ -127,13 +127,13 @@ impl Bound {
 /// A change of the pods.
 #[derive(Debug, PartialEq)]
 pub enum Seen {
-    /// Only the status, as the server has it: mostly one that this node has reported.
+    /// At most the status on the server has changed, usually because this node has reported it.
     Status(Uid, Box<Stored>),
-    /// The same, of a pod that is new or has changed.
+    /// The pod is new or has changed. The status is the one on the server.
     Pod(Uid, Box<Stored>),
     /// The object no longer exists.
     Gone(Uid),
-    /// The mirror with this UID has this state.
+    /// The mirror with this UID has this status on the server.
     Mirror(Uid, Box<Stored>),
 }
 
@@ -151,14 +151,14 @@ impl Pods {
         }
     }
 
-    /// A pod of the records. `deletion`: the grace period of its deletion.
+    /// Takes a pod from its record. `deletion`: the grace period of its deletion.
     pub fn recorded(&mut self, pod: &Rc<Pod>, deletion: Option<Duration>) {
         let (name, uid, pod) = (pod.name.clone(), pod.uid.clone(), Ok(pod.clone()));
         let bound = Bound { name, pod, deletion, ended: false, recorded: true, generation: None, closed_gate: None };
         self.known.insert(uid, bound);
     }
 
-    /// Returns true if there was a complete list since the start: each pod that is bound to this node is known.
+    /// Returns true if there has been a complete list since the start, so that every pod bound to this node is known.
     pub fn were_listed(&self) -> bool {
         self.source == Source::Server
     }
@@ -212,7 +212,7 @@ impl Pods {
         self.reflector.ended(op, result, step).map(|change| self.take(change, step.outbox))
     }
 
-    /// The version of an earlier run. An unusable one is moved aside.
+    /// Takes the record with the resource version of an earlier process. An unusable record is moved aside.
     pub fn version_found(&mut self, text: &str, outbox: &mut Outbox) {
         match serde_json::from_str(text) {
             Ok(Record { version: VERSION, resource_version }) => self.reflector.not_older_than(resource_version),
@@ -223,7 +223,8 @@ impl Pods {
         }
     }
 
-    /// C14: a list after the next start must not be older than the binding or the deletion of a pod.
+    /// Applies the change. C14: records the resource version if a pod was bound or deleted, because a list after the
+    /// next start must not be older.
     fn take(&mut self, change: Change<Listed>, outbox: &mut Outbox) -> Vec<Seen> {
         let concerned = match &change {
             Change::Set(object) | Change::Gone(object) => Some(object.uid().clone()),
@@ -318,7 +319,7 @@ impl Pods {
 enum Kept {
     All(Box<PodObject>),
     Excess(Box<ExcessPod>),
-    /// Nothing has to be done about it, or there are too many.
+    /// The pod needs no action, or there are too many excess pods.
     Nothing,
 }
 
@@ -332,7 +333,8 @@ impl Kept {
     }
 }
 
-/// C17: pods that are known are always read. `most`: of the new ones that live, and of those that have ended.
+/// Reads as much of a pod as is kept. C17: known pods are always read completely. `most`: the maximum number of new
+/// live pods, and also of new terminated pods and mirrors.
 fn read(
     object: Value,
     bytes: usize,
@@ -372,12 +374,12 @@ fn read(
     }
 }
 
-/// Returns true if an item of the list that cannot be used may be this pod, so the pod stays.
+/// Returns true if an unusable item of the list may be this pod, so that the pod has to stay.
 fn may_be_listed(gaps: &Gaps, uid: &Uid, bound: &Bound) -> bool {
     gaps.may_have(Some(uid.as_str()), &bound.name.namespace, &bound.name.name)
 }
 
-/// The time for the `config.seen` annotation.
+/// Returns the time for the `config.seen` annotation.
 fn seen(now: Wall) -> String {
     now.timestamp().map(|at| at.to_string()).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
 //! Keeps one collection of objects up to date: a list, then a watch from the version of the list, and again a list when
 //! the server no longer has that version (410).
 //!
-//! A list counts only when it is complete and of the right kind: an empty or foreign answer never means that the
-//! objects are gone.
+//! A list is used only if it is complete and of the right kind: an empty response, or one of another program, never
+//! means that the objects are gone.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::sealing::Protection;
@@ -25,24 +25,26 @@ use std::time::Duration;
 
 /// A list has to be complete within this time.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
-/// A watch that lasted so long was a success, also without a line.
+/// A watch that lasted at least this long was a success, even without a line.
 const LONG: Duration = Duration::from_secs(30);
-/// A watch that ends earlier without a line counts as a failure.
+/// A watch that ends sooner, without a line, is a failure.
 const SHORT: Duration = Duration::from_secs(1);
-/// A longer list has no end. All pods of a node, with those that have ended, are far less.
+/// The maximum number of items of a list: a longer one is probably endless. A node has far fewer pods, even with the
+/// terminated ones.
 const MOST_ITEMS: usize = 100_000;
-/// The maximum number of items that are unusable and identified, and of unusable lines of a watch.
+/// The maximum number of unusable items of a list whose identity is kept, and of unusable lines of a watch.
 const MOST_GAPS: usize = 100;
-/// So many of them are reported by name.
+/// The number of unusable items that are reported individually.
 const MOST_REPORTS: usize = 3;
-/// The maximum size of a list that is not of pods, as JSON in bytes.
+/// The maximum size of a list of objects other than pods, as JSON in bytes.
 const MOST_BYTES: usize = 16 << 20;
 /// The maximum number of services of a namespace, and of RuntimeClasses.
 pub const MOST_OBJECTS: usize = 5_000;
-/// A list of one object contains it, and perhaps others by mistake.
+/// The maximum number of items of the list of a single object. The server may send others by mistake.
 const MOST_OF_ONE: usize = 8;
 
-/// The number of items that are kept of a list, and of their bytes. `Pods` has its own limits.
+/// Returns the maximum number of items of a list that are kept, and the maximum of their bytes. `Pods` has its own
+/// limits.
 fn room(watched: &Watched) -> (usize, usize) {
     match watched {
         Watched::Pods(_) => (MOST_ITEMS, usize::MAX),
@@ -81,11 +83,11 @@ enum State<T> {
     },
 }
 
-/// The next request.
+/// What the next request is.
 #[derive(Clone, Debug, Serialize)]
 enum Next {
     List(List),
-    /// From this version.
+    /// A watch from this version.
     Watch(String),
 }
 
@@ -93,31 +95,32 @@ enum Next {
 enum List {
     /// The server may answer from its cache.
     Cached,
-    /// The same, if its cache has this version, which an earlier run has seen.
+    /// The server may answer from its cache if the cache is not older than this version, which an earlier process has
+    /// seen.
     NotOlder(String),
-    /// The version of the last list has expired: the server must not answer from its cache.
+    /// The server must not answer from its cache, for example because the version of the last list has expired.
     Latest,
 }
 
-/// What has arrived of a list.
+/// How much of a list has arrived.
 #[derive(Debug, Default, Serialize)]
 struct Size {
     items: usize,
-    /// Of the items that are kept, as JSON.
+    /// The size of the items that are kept, as JSON.
     bytes: usize,
-    /// Items that found no room.
+    /// The number of items that were dropped because of the limits.
     left_out: usize,
     unusable: usize,
     #[serde(skip)]
     gaps: Gaps,
 }
 
-/// The items of a list that could not be used. What they are on the server is not known, so what is known of them here
-/// stays.
+/// The unusable items of a list. Their state on the server is unknown, so the last known state of such objects is
+/// kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
     known: Vec<Identity>,
-    /// An item could not even be identified: it may be any.
+    /// There is an item whose identity is not known. It may be any object.
     any: bool,
 }
 
@@ -129,7 +132,7 @@ impl Gaps {
         }
     }
 
-    /// Returns true if there are such items.
+    /// Returns true if there are unusable items.
     pub fn are_any(&self) -> bool {
         self.any || !self.known.is_empty()
     }
@@ -155,20 +158,20 @@ pub enum Change<T> {
     Gone(T),
 }
 
-/// Makes an object from its JSON and the size of the JSON in bytes. None: there is no room for the object, and nothing
-/// has to be known of it. An error means that the object cannot be used.
+/// Makes an object from its JSON and the size of the JSON in bytes. None: the object is beyond the limits or is not
+/// needed. An error means that the object cannot be used.
 pub type Decode<'a, T> = &'a dyn Fn(Value, usize) -> Result<Option<T>, String>;
 
-/// The time, the settings, the jitter and the effects of a step.
+/// The inputs and outputs of a step: the time, the settings, the source of jitter, and the outbox.
 pub struct Step<'a> {
     pub now: Boot,
     pub wall: Wall,
-    /// Watches that a broken connection has ended are begun again at this time.
+    /// When the watches that a broken connection has ended are restarted.
     pub resume: Boot,
     pub traffic: Traffic,
     /// The number of pods that this node can hold.
     pub most_pods: usize,
-    /// Of new Secrets and tokens on the disk.
+    /// How new Secrets and tokens are protected on the disk.
     pub protection: Protection,
     pub rng: &'a mut Rng,
     pub outbox: &'a mut Outbox,
@@ -179,14 +182,14 @@ impl<T> Reflector<T> {
         Reflector { watched, state: State::Waiting(Next::List(List::Cached)), backoff: Backoff::default() }
     }
 
-    /// An earlier run has seen this version (C14): the first list must not be older.
+    /// Requires that the first list is not older than this version, which an earlier process has seen (C14).
     pub fn not_older_than(&mut self, version: String) {
         if let State::Waiting(Next::List(List::Cached)) = self.state {
             self.state = State::Waiting(Next::List(List::NotOlder(version)));
         }
     }
 
-    /// The version of the collection. None: it has not been listed.
+    /// Returns the version of the collection. None: it has to be listed first.
     pub fn version(&self) -> Option<&str> {
         match &self.state {
             State::Waiting(Next::Watch(version)) | State::Watching { version, .. } => Some(version),
@@ -194,7 +197,7 @@ impl<T> Reflector<T> {
         }
     }
 
-    /// The request in flight.
+    /// Returns the request in flight.
     pub fn op(&self) -> Option<OpId> {
         match &self.state {
             State::Waiting(_) => None,
@@ -202,12 +205,12 @@ impl<T> Reflector<T> {
         }
     }
 
-    /// When the next request is due; None: one is in flight.
+    /// Returns when the next request is due. None: a request is in flight.
     pub fn next(&self) -> Option<Boot> {
         matches!(self.state, State::Waiting(_)).then(|| self.backoff.at())
     }
 
-    /// The server answers again: the next request is due now.
+    /// Makes the next request due now, because the server is reachable again.
     pub fn hurry(&mut self) {
         self.backoff.hurry();
     }
@@ -239,7 +242,7 @@ impl<T> Reflector<T> {
         };
     }
 
-    /// The number of items that have arrived of the list in flight.
+    /// Returns the number of items of the list in flight that have arrived.
     pub fn arrived(&self) -> usize {
         match &self.state {
             State::Listing { size, .. } => size.items,
@@ -247,7 +250,7 @@ impl<T> Reflector<T> {
         }
     }
 
-    /// Lists again. No effect on a list in flight.
+    /// Lists the objects again, unless a list is in flight.
     pub fn list_again(&mut self, outbox: &mut Outbox) {
         if matches!(self.state, State::Listing { .. }) {
             return;
@@ -258,7 +261,7 @@ impl<T> Reflector<T> {
         self.state = State::Waiting(Next::List(List::Latest));
     }
 
-    /// An element of the list in flight.
+    /// Takes an item of the list in flight.
     pub fn item(&mut self, op: OpId, json: &[u8], decode: Decode<'_, T>, step: &mut Step<'_>) {
         let State::Listing { op: listing, found, size, .. } = &mut self.state else { return };
         if *listing != op {
@@ -273,7 +276,7 @@ impl<T> Reflector<T> {
             size.left_out += 1;
             return;
         }
-        // The items of a list have no kind.
+        // The server omits the kind of the items of a list.
         let with_kind = |mut object: Value| {
             object["kind"] = self.watched.kind().into();
             object["apiVersion"] = self.watched.api_version().into();
@@ -296,7 +299,7 @@ impl<T> Reflector<T> {
         }
     }
 
-    /// A line of the watch in flight.
+    /// Takes a line of the watch in flight. Returns the change that it describes.
     pub fn line(&mut self, op: OpId, json: &[u8], decode: Decode<'_, T>, step: &mut Step<'_>) -> Option<Change<T>> {
         let State::Watching { op: of, version, heard, .. } = &mut self.state else { return None };
         if *of != op {
@@ -333,7 +336,8 @@ impl<T> Reflector<T> {
         None
     }
 
-    /// The line changes nothing. A watch of many such lines is not one of an API server.
+    /// Reports a line that cannot be used and is ignored. After too many such lines, ends the watch, because the
+    /// server is probably not an API server.
     fn unusable_line(&mut self, op: OpId, identity: Option<Identity>, why: &str, step: &mut Step<'_>) {
         let State::Watching { unusable, .. } = &mut self.state else { return };
         *unusable += 1;
@@ -346,7 +350,7 @@ impl<T> Reflector<T> {
         }
     }
 
-    /// The request in flight has ended. Returns the collection after a complete list.
+    /// Handles the result of the request in flight. Returns the collection after a complete list.
     pub fn ended(
         &mut self,
         op: OpId,
@@ -403,11 +407,11 @@ impl<T> Reflector<T> {
         }
     }
 
-    /// The server answered with an error.
+    /// Handles an error that the server has returned.
     fn failed(&mut self, refusal: &Refusal, step: &mut Step<'_>) {
         let is_not_older = matches!(&self.state, State::Listing { of: List::NotOlder(_), .. });
-        // The cache of the server is behind, or the versions have begun again, because the cluster was restored from a
-        // backup.
+        // The cache of the server is behind, or the versions have started over because the cluster was restored from
+        // a backup.
         let is_behind = is_not_older && refusal.code == 504;
         if refusal.is_expired() || is_behind {
             self.state = State::Waiting(Next::List(List::Latest));
@@ -416,8 +420,8 @@ impl<T> Reflector<T> {
         self.idle();
     }
 
-    /// The request got no complete response. All watches that a broken connection ends are restarted at the same time
-    /// (C12).
+    /// Handles a request that got no complete response. All watches that a broken connection ends are restarted at
+    /// the same time (C12).
     fn lost(&mut self, error: &ApiError, step: &mut Step<'_>) {
         let resume = step.resume.max(step.now);
         match (&self.state, error) {
@@ -430,7 +434,7 @@ impl<T> Reflector<T> {
         self.idle();
     }
 
-    /// The answer makes no sense: it changes nothing, and the request is repeated.
+    /// Handles a response that makes no sense: ignores it, and repeats the request.
     fn broken(&mut self, op: OpId, why: &str, step: &mut Step<'_>) {
         step.outbox.push(Effect::Cancel { op });
         self.report(why, step);
@@ -452,7 +456,7 @@ impl<T> Reflector<T> {
         self.state = State::Waiting(next);
     }
 
-    /// The number of items is limited, and so is the number of events about them.
+    /// Reports how many further items were unusable, and how many were dropped, with a single event each.
     fn report_size(&self, size: &Size, found: usize, step: &mut Step<'_>) {
         let more = size.unusable.saturating_sub(MOST_REPORTS);
         if more > 0 {
@@ -461,7 +465,7 @@ impl<T> Reflector<T> {
         }
         if size.left_out > 0 {
             let message = format!(
-                "the list of {} has {} items or bytes more than this node keeps; it keeps the first {found} items",
+                "the list of {} exceeds the limits of this node: {} items are ignored, and {found} are kept",
                 self.watched.kind(),
                 size.left_out
             );
@@ -471,13 +475,12 @@ impl<T> Reflector<T> {
 
     fn report_unusable(&self, identity: Option<Identity>, why: &str, step: &mut Step<'_>) {
         let name = identity.map(|identity| identity.to_string()).unwrap_or_default();
-        let message =
-            format!("the API server's {} {name:?} is unusable and changes nothing: {why}", self.watched.kind());
+        let message = format!("the API server's {} {name:?} is unusable and is ignored: {why}", self.watched.kind());
         warn(step.outbox, message);
     }
 
     fn report(&self, why: &str, step: &mut Step<'_>) {
-        let message = format!("the answer of the API server for {} is unusable: {why}", self.watched.kind());
+        let message = format!("the API server's response for {} is unusable: {why}", self.watched.kind());
         warn(step.outbox, message);
     }
 }

@@ -1,7 +1,7 @@
 //! Reports the status of the API server's pods, and confirms their deletion.
 //!
-//! A patch carries the pod's UID, so that it never changes another pod of the same name. The deletion with grace period
-//! 0 is sent after the last status, and only for a pod of which nothing runs and whose volumes are gone.
+//! A patch carries the pod's UID, so that it never changes another pod of the same name. The deletion with grace
+//! period 0 is sent after the last status, and only when nothing of the pod runs and its volumes are gone.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};
@@ -24,13 +24,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Requests in flight for all pods.
+/// The maximum number of requests in flight for all pods.
 const PARALLEL: usize = 10;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Reports {
     pods: BTreeMap<Uid, Report>,
-    /// Pods that may have something to report.
+    /// Pods whose status may have to be reported.
     changed: BTreeSet<Uid>,
     in_flight: BTreeMap<OpId, Uid>,
 }
@@ -38,12 +38,12 @@ pub struct Reports {
 #[derive(Debug, Serialize)]
 struct Report {
     name: FullName,
-    /// The status on the server. None: not known before the first list, so that nothing is reported yet.
+    /// The status on the server. None: the first list has not arrived, so nothing is reported yet.
     #[serde(skip)]
     stored: Option<k8s::PodStatus>,
     #[serde(skip)]
     final_ends: FinalEnds,
-    /// Ours. None: nothing is known about the pod yet.
+    /// The status that this node reports. None: nothing is known about the pod yet.
     #[serde(skip)]
     ours: Option<k8s::PodStatus>,
     #[serde(skip)]
@@ -54,7 +54,7 @@ struct Report {
 
 #[derive(Debug, Serialize)]
 enum State {
-    /// `patch`: in flight.
+    /// `patch`: the patch in flight.
     Live {
         #[serde(skip)]
         patch: Option<Patch>,
@@ -65,16 +65,16 @@ enum State {
         patch: Option<Patch>,
     },
     Deleting,
-    /// The server has confirmed it, and the watch shows it soon.
+    /// The pod no longer exists on the server. The watch shows this soon.
     Deleted,
 }
 
 impl Reports {
     /// Records the status that the server has. `is_duplicate`: another machine reports statuses of this pod too, so
-    /// ours is sent only when it changes.
+    /// this node sends its own only when it changes.
     pub fn stored(&mut self, uid: &Uid, name: &FullName, stored: &Stored, is_duplicate: bool) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
-        // The watch may still show the past.
+        // The watch may still show an older status.
         if report.reported.is_current(&stored.resource_version) {
             let is_first = report.stored.is_none();
             report.stored = Some(stored.status.clone());
@@ -90,7 +90,7 @@ impl Reports {
         self.changed.extend(self.pods.keys().cloned());
     }
 
-    /// Our status has changed.
+    /// Takes the status of the pod on this node, and reports it if it has changed.
     pub fn publish(&mut self, uid: &Uid, name: &FullName, status: k8s::PodStatus) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         if report.ours.as_ref() != Some(&status) && matches!(report.state, State::Live { .. }) {
@@ -99,14 +99,14 @@ impl Reports {
         }
     }
 
-    /// The status that was published last, otherwise the one of the server.
+    /// Returns the status that was published last, or else the one on the server.
     pub fn last(&self, uid: &Uid) -> Option<&k8s::PodStatus> {
         let report = self.pods.get(uid)?;
         report.ours.as_ref().or(report.stored.as_ref())
     }
 
-    /// Nothing of the deleted pod is left on the node. `last`: its last status, if that is known. A pod that has not
-    /// begun has failed.
+    /// Begins to confirm the deletion of a pod of which nothing is left on the node. `last`: its last status, if
+    /// known. If that status is not terminal, the pod is reported as Failed.
     pub fn ended(&mut self, uid: &Uid, name: &FullName, last: Option<k8s::PodStatus>) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         if let State::Live { patch } = &mut report.state {
@@ -119,7 +119,8 @@ impl Reports {
         }
     }
 
-    /// Returns true if the pod has ended on the server, where its phase stays (C2), and has started again here.
+    /// Returns true if the pod has terminated on the server, where its phase is final (C2), and has started again
+    /// here.
     pub fn runs_again(&self, uid: &Uid) -> bool {
         let statuses = self.pods.get(uid).and_then(|report| report.stored.as_ref().zip(report.ours.as_ref()));
         let Some((stored, ours)) = statuses.filter(|(stored, ours)| has_ended(stored) && ours.phase.is_some()) else {
@@ -130,18 +131,18 @@ impl Reports {
         !has_ended(ours) || starts.is_some_and(|(before, now)| before.0.as_second() != now.0.as_second())
     }
 
-    /// Returns true if the deletion is being confirmed.
+    /// Returns true if the deletion is being confirmed or has been confirmed.
     pub fn is_ended(&self, uid: &Uid) -> bool {
         self.pods.get(uid).is_some_and(|r| !matches!(r.state, State::Live { .. }))
     }
 
-    /// The object no longer exists.
+    /// Forgets a pod whose object no longer exists.
     pub fn gone(&mut self, uid: &Uid) {
         self.pods.remove(uid);
         self.changed.remove(uid);
     }
 
-    /// The server answers again.
+    /// Makes all reports due, because the server is reachable again.
     pub fn hurry(&mut self) {
         for report in self.pods.values_mut() {
             report.backoff.hurry();
@@ -175,7 +176,7 @@ impl Reports {
         }
     }
 
-    /// False: the operation is not one of the reports.
+    /// Handles the result of a request. Returns false if the request does not belong to the reports.
     pub fn answered(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
         let Some(uid) = self.in_flight.remove(&op) else { return false };
         let Some(report) = self.pods.get_mut(&uid) else { return true };
@@ -218,7 +219,7 @@ impl Report {
         }
     }
 
-    /// True: there may be something to report now.
+    /// Handles the result of the request. Returns true if there may be something to report now.
     fn answered(&mut self, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
         let deleting = matches!(self.state, State::Deleting);
         let sent = match &mut self.state {
@@ -237,15 +238,15 @@ impl Report {
                     self.stored = Some(stored);
                     return true;
                 }
-                // The answer is from another program.
+                // The response is from another program.
                 None
             }
             Ok((_, refusal)) => refusal,
             Err(_) => None,
         };
         match refusal.as_ref().map(|r| r.failure) {
-            // The pod is gone. (From Kubernetes 1.32 on the answer is 403, as for a pod that is not known to be bound
-            // yet. It is repeated until the watch shows the end of the pod.)
+            // The pod is gone. (Kubernetes 1.32 and later return 403 instead, as for a pod whose binding the server
+            // does not know yet. In this case the request is repeated until the watch shows that the pod is gone.)
             Some(Failure::NotFound) => {
                 self.state = State::Deleted;
                 return false;
@@ -279,13 +280,13 @@ fn has_ended(status: &k8s::PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// Returns true if the answer to a deletion is the pod, or a `Status`.
+/// Returns true if the response to a deletion is the pod or a `Status`.
 fn is_object(body: &[u8]) -> bool {
     let object: Option<Value> = serde_json::from_slice(body).ok();
     object.is_some_and(|object| object["kind"] == "Pod" || object["kind"] == "Status")
 }
 
-/// The status and the resource version in the answer to a patch.
+/// Returns the status and the resource version in the response to a patch.
 fn read(body: &[u8]) -> Option<(k8s::PodStatus, String)> {
     let pod: Value = serde_json::from_slice(body).ok()?;
     let resource_version = pod.pointer("/metadata/resourceVersion")?.as_str()?.to_owned();

@@ -1,8 +1,9 @@
 //! Decides who may use the node's server: authentication and authorization by the API server, as in a kubelet (C6).
 //!
-//! A request (`access`) waits here until the API server has answered. Answers are cached, and equal questions share a
-//! review. While the server cannot be reached, its last yes for the user of a certificate remains valid for a day: the
-//! certificate itself proves the user. A token does not, so its user has to wait for the server.
+//! A request (`access`) waits here until the API server has answered. Answers are cached, and identical questions
+//! share a review. While the server cannot be reached, its last permission for a user with a client certificate
+//! remains valid for a day, because the certificate itself proves the user's identity. A token does not, so its user
+//! has to wait for the server.
 
 use super::access::{Access, AccessError, AccessRequest, Authorization, MOST_REVIEWS, Policy};
 use super::cache::{Cache, Life};
@@ -19,12 +20,12 @@ use std::time::Duration;
 
 /// The API server usually answers within milliseconds, and clients rarely wait much longer than this timeout.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A review on a connection that was broken already is repeated once.
+/// A review that fails so soon was probably sent on a connection that was broken already, and is repeated once.
 const BROKEN_BEFORE: Duration = Duration::from_secs(1);
 const MOST_TOKENS: usize = 256;
 const MOST_DECISIONS: usize = 512;
-/// How long a yes for the user of a certificate counts while the API server is away, from the server's last answer.
-/// (Ours.)
+/// *(ours)* How long a permission for a user with a client certificate remains valid while the API server is away,
+/// from the server's last answer.
 pub const OFFLINE: Duration = Duration::from_secs(24 * 3600);
 
 /// The question of a SubjectAccessReview.
@@ -35,7 +36,7 @@ struct Question {
     subresource: &'static str,
 }
 
-/// The subject of a review.
+/// What a review asks about: the user of a token, or a permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Subject {
     /// The digest of the token.
@@ -51,7 +52,7 @@ struct Review {
     repeated: bool,
 }
 
-/// How the user has proved the identity.
+/// How the user has proved their identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
     Certificate,
@@ -73,7 +74,7 @@ enum Waiting {
     },
 }
 
-/// A user, and how the user has proved the identity.
+/// A user, and how the user has proved their identity.
 #[derive(Clone, Debug)]
 struct Authenticated {
     user: User,
@@ -94,7 +95,7 @@ impl Waiting {
     }
 }
 
-/// What a review has shown.
+/// The result of a review.
 #[derive(Clone, Debug)]
 enum Outcome {
     User(Option<User>),
@@ -118,7 +119,7 @@ pub struct Reviews {
     answers: Vec<(RequestId, Access)>,
 }
 
-// A dump shows the numbers only: users are personal data.
+// A dump shows only the numbers, because users are personal data.
 fn count<K: Ord + Clone, V, S: serde::Serializer>(cache: &Cache<K, V>, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{} cached", cache.len()))
 }
@@ -140,7 +141,7 @@ impl Reviews {
         }
     }
 
-    /// A client wants something. The answer is one of `take_answers`, now or later.
+    /// Decides on a client's request. `take_answers` returns the decision, now or later.
     pub fn ask(&mut self, id: RequestId, request: AccessRequest, step: &mut Step<'_>) {
         let AccessRequest { credential, attributes } = request;
         let (user, proof) = match credential {
@@ -152,7 +153,7 @@ impl Reviews {
         self.authorize(id, Authenticated { user, proof }, attributes, 0, step);
     }
 
-    /// The client has disconnected.
+    /// Drops the request of a client that has disconnected.
     pub fn gone(&mut self, id: RequestId) {
         self.waiting.remove(&id);
     }
@@ -183,7 +184,7 @@ impl Reviews {
         }
     }
 
-    /// The subresources from `at` on are not decided yet.
+    /// Authorizes the request. The subresources from `at` on are not decided yet.
     fn authorize(
         &mut self,
         id: RequestId,
@@ -223,7 +224,7 @@ impl Reviews {
         self.in_flight.insert(op, Review { subject, request, since: step.now, repeated: false });
     }
 
-    /// False: the operation is not a review.
+    /// Handles the result of a review. Returns false if the operation is not a review.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
         let Some(review) = self.in_flight.remove(&op) else { return false };
         let was_broken = matches!(result, Err(ApiError::Unknown(_))) && step.now.since(review.since) < BROKEN_BEFORE;
@@ -259,7 +260,7 @@ impl Reviews {
         }
     }
 
-    /// The review for this request has ended.
+    /// Continues a request whose review has finished.
     fn go_on(&mut self, id: RequestId, waiting: Waiting, outcome: &Outcome, step: &mut Step<'_>) {
         match (waiting, outcome) {
             (Waiting::Token { attributes, .. }, Outcome::User(Some(user))) => {
@@ -283,7 +284,7 @@ impl Reviews {
         }
     }
 
-    /// Returns true if the last answer of the API server was yes.
+    /// Returns true if the last answer of the API server, which is still kept, permitted the request.
     fn was_permitted(&self, user: &User, attributes: Attributes, now: Boot) -> bool {
         attributes.subresources.iter().any(|subresource| {
             let question = Question { user: user.clone(), verb: attributes.verb, subresource };
@@ -294,7 +295,7 @@ impl Reviews {
 
 fn outcome(subject: &Subject, result: &Result<ApiResponse, ApiError>) -> Outcome {
     let unusable =
-        |why: String| Outcome::Failed(AccessError::Refused { why: format!("its answer is unusable: {why}") });
+        |why: String| Outcome::Failed(AccessError::Refused { why: format!("its response is unusable: {why}") });
     let response = match result {
         Ok(response) => response,
         Err(ApiError::NotSent(why) | ApiError::Unknown(why)) => {

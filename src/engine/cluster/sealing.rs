@@ -1,4 +1,5 @@
-//! C15: in which form Secrets and tokens are written to the disk, if at all. The adapter of the records only seals.
+//! C15: decides whether and in which form Secrets and tokens are written to the disk. The adapter of the records only
+//! seals and opens them.
 
 use super::sealing_settings::SealingSettings;
 use crate::api::reason::Reason;
@@ -17,9 +18,9 @@ const NAMED: usize = 3;
 #[derive(Debug, Serialize)]
 pub struct Sealing {
     settings: SealingSettings,
-    /// The sealed records that could not be opened at the start. They stay.
+    /// The sealed records that could not be opened at the start. They are kept.
     locked: BTreeSet<String>,
-    /// The records that change their form.
+    /// The writes in flight that convert a record to the other form.
     conversions: BTreeSet<OpId>,
 }
 
@@ -47,7 +48,7 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// The change that writes a record. None: it is not written.
+    /// Returns the change that writes a record. None: the record is not written.
     pub fn put(self, key: String, value: String) -> Option<RecordChange> {
         match self {
             Protection::Plain => Some(RecordChange::Put { key, value }),
@@ -67,18 +68,19 @@ impl Sealing {
         match (policy, key) {
             (Policy::Never, _) => Protection::Plain,
             (Policy::Auto | Policy::Required, KeyState::Usable) => Protection::Sealed,
-            // Sealed records show that somebody wants no plain text.
+            // Existing sealed records show that plain text is not wanted.
             (Policy::Auto, KeyState::Missing) if self.locked.is_empty() => Protection::Plain,
             _ => Protection::Withheld,
         }
     }
 
-    /// A record that cannot be opened.
+    /// Notes a record that cannot be opened.
     pub fn locked(&mut self, key: &str) {
         self.locked.insert(key.to_owned());
     }
 
-    /// A record of a Secret or a token gets the form in which it would be written now. All records have been found.
+    /// Converts a record of a Secret or a token to the form in which it would be written now. Is called when all
+    /// records have been found.
     pub fn convert(&mut self, key: &str, content: &Content, outbox: &mut Outbox) {
         let change = match (content, self.protection()) {
             (Content::Plain(value), Protection::Sealed) => {
@@ -92,7 +94,7 @@ impl Sealing {
         self.conversions.insert(outbox.record(Owner::Cluster, change));
     }
 
-    /// The files of unusable records may be plain text of an earlier time.
+    /// Removes the files of unusable records if Secrets are sealed, because those files may contain older plain text.
     pub fn sweep(&self, kinds: &[&str], outbox: &mut Outbox) {
         if self.protection() == Protection::Sealed {
             for kind in kinds {
@@ -101,13 +103,13 @@ impl Sealing {
         }
     }
 
-    /// Handles the end of the write of a record. Returns false if it is not a conversion.
+    /// Handles the result of the write of a record. Returns false if the write is not a conversion.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, outbox: &mut Outbox) -> bool {
         let is_conversion = self.conversions.remove(&op);
         if let (true, Err(e)) = (is_conversion, result) {
             let message = format!(
-                "a Secret or a token on the disk keeps its form: {}; the next change or the next start of wherry tries \
-                 again",
+                "a Secret or a token on the disk was not converted to its new form: {}; its next change or the next \
+                 start of wherry tries again",
                 e.message()
             );
             outbox.emit_node_event(Severity::Warning, Reason::FailedSeal, message);
@@ -115,7 +117,7 @@ impl Sealing {
         is_conversion
     }
 
-    /// Reports what the start has found.
+    /// Reports the problem that was found at the start, if there is one.
     pub fn report(&self, outbox: &mut Outbox) {
         if let Some(problem) = self.problem() {
             outbox.emit_node_event(Severity::Warning, problem.reason.clone(), problem.to_string());

@@ -1,9 +1,9 @@
-//! The settings of the sealing of Secrets and tokens.
+//! The settings for sealing Secrets and tokens.
 
 use crate::api::sealing::{KeyState, Policy};
 use serde::Serialize;
 
-/// The setting and the key of this run.
+/// The configured policy, and the state of the key that this process uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SealingSettings {
     pub policy: Policy,

@@ -1,5 +1,5 @@
-//! C16: the node's cordon on the API server. The node's object shows whether the server has it, so nothing is kept on
-//! the disk, and a node that was created again is cordoned again.
+//! C16: shows the node's cordon on the API server. The Node object itself shows whether the server has the cordon, so
+//! nothing is kept on the disk, and a Node that is created again is cordoned again.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};
@@ -14,39 +14,39 @@ use serde_json::Value;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// A change after this time is not delayed by the ones before.
+/// A change after a pause of this length is not delayed by earlier changes.
 const PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default, Serialize)]
 pub struct ShownCordon {
-    /// The node is cordoned.
+    /// Whether the node is cordoned.
     pub wanted: bool,
     state: State,
-    /// Each change delays the next one, so that two programs that take back each other's changes make no storm.
+    /// Each change delays the next one, so that two programs that undo each other's changes do not flood the server.
     backoff: Backoff,
     last: Option<Boot>,
 }
 
 #[derive(Debug, Default, Serialize)]
 enum State {
-    /// The node's object has not been seen.
+    /// The Node object has not been seen yet.
     #[default]
     Unseen,
-    /// The server's object shows a cordon of Wherry, or none.
+    /// Whether the Node object on the server shows a cordon of Wherry.
     Shown(bool),
     Patching(OpId),
 }
 
 impl ShownCordon {
-    /// The present object of the node.
+    /// Takes the current Node object.
     pub fn observe(&mut self, node: &Value) {
-        // The answer to a patch is newer.
+        // The response to the patch will be newer.
         if !matches!(self.state, State::Patching(_)) {
             self.state = State::Shown(cordon::is_shown(node));
         }
     }
 
-    /// The server answers again.
+    /// Makes the next patch due, because the server is reachable again.
     pub fn hurry(&mut self) {
         self.backoff.hurry();
     }
@@ -70,7 +70,7 @@ impl ShownCordon {
         self.state = State::Patching(begin(request, Some(TIMEOUT), step.outbox));
     }
 
-    /// The request in flight.
+    /// Returns the request in flight.
     pub fn op(&self) -> Option<OpId> {
         match self.state {
             State::Patching(op) => Some(op),
@@ -78,7 +78,7 @@ impl ShownCordon {
         }
     }
 
-    /// Handles the end of the request. Returns the node's object if the server has answered with it.
+    /// Handles the result of the request. Returns the Node object if the response contains it.
     pub fn ended(&mut self, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Option<Value> {
         let answer = result.as_ref().ok();
         let refusal = answer.and_then(Refusal::of);
@@ -89,7 +89,7 @@ impl ShownCordon {
         let node =
             answer.filter(|_| refusal.is_none()).and_then(|response| serde_json::from_slice(&response.body).ok());
         let node = node.filter(|node: &Value| node["kind"] == "Node");
-        // Without an answer, the server may have either state. The patch is repeated.
+        // Without a response, the state on the server is unknown, and the patch is repeated.
         let shown = node.as_ref().map_or(!self.wanted, cordon::is_shown);
         self.state = State::Shown(shown);
         node

@@ -1,5 +1,5 @@
-//! The tokens of service accounts for the pods of the API server. Each is on the disk before a pod uses it, and is
-//! replaced in time. Without the server, a pod keeps the token that it has, even after its end.
+//! The tokens of service accounts for the pods of the API server. Each token is on the disk before a pod uses it, and
+//! is replaced before it expires. Without the server, a pod keeps its token even after the token has expired.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};
@@ -21,12 +21,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Requests in flight for all pods.
+/// The maximum number of requests in flight for all pods.
 const PARALLEL: usize = 10;
-/// A token is replaced within this part of the time to its latest renewal before that, so that the tokens of pods and
-/// of nodes that started together are not replaced together (C12): after 75 to 80 % of its lifetime.
+/// A token is replaced before its latest renewal time, by a random part of up to 1/`SPREAD` of the time until then:
+/// after 75 to 80 % of its lifetime. Otherwise the tokens of pods and of nodes that started at the same time would be
+/// replaced at the same time (C12).
 const SPREAD: u32 = 16;
-/// The Node authorizer learns of a pod from its own watch, so that it can refuse the first requests.
+/// The number of refusals after which a token is considered refused. The Node authorizer learns of a pod from its own
+/// watch, so it may refuse the first requests.
 const REFUSALS: u32 = 3;
 
 #[derive(Debug, Default, Serialize)]
@@ -39,7 +41,7 @@ pub struct Tokens {
     changed: BTreeSet<Uid>,
 }
 
-/// The owner of a token.
+/// The pod and the service account of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     pub pod: FullName,
@@ -81,12 +83,12 @@ enum Task {
 }
 
 impl Tokens {
-    /// The tokens in use.
+    /// Returns the tokens in use.
     pub fn values(&self) -> &Values {
         &self.values
     }
 
-    /// Returns true if each of these tokens exists, or the server refuses it.
+    /// Returns true if each of these tokens exists, or is considered refused by the server.
     pub fn knows(&self, mut keys: impl Iterator<Item = TokenKey>) -> bool {
         keys.all(|key| match self.slots.get(&key).map(|slot| &slot.held) {
             Some(Held::Valid { .. } | Held::Expired) => true,
@@ -95,7 +97,7 @@ impl Tokens {
         })
     }
 
-    /// Returns true if the server has not answered the requests for these tokens yet, or they are known.
+    /// Returns true if each of these tokens is known, or the server has not refused it yet.
     pub fn expects(&self, mut keys: impl Iterator<Item = TokenKey>) -> bool {
         keys.all(|key| {
             let held = self.slots.get(&key).map(|slot| &slot.held);
@@ -107,13 +109,13 @@ impl Tokens {
         std::mem::take(&mut self.changed)
     }
 
-    /// A token of the records. False: it is unusable and is moved aside.
+    /// Takes a token from its record. Returns false if the record is unusable and is moved aside.
     pub fn record_found(&mut self, record_key: &str, text: &str, now: Now, outbox: &mut Outbox) -> bool {
         match TokenRecord::read(text) {
             Ok(record) => {
                 let TokenRecord { key, pod, account, grant } = record;
                 let age = now.wall.since(grant.issued);
-                // The clock was wrong then or is wrong now: the age is not known.
+                // The clock was wrong then or is wrong now, so the age is unknown.
                 let renewal =
                     if now.wall < grant.issued { Duration::ZERO } else { grant.renewal().saturating_sub(age) };
                 let end = now.boot + grant.valid.saturating_sub(age);
@@ -131,12 +133,12 @@ impl Tokens {
         }
     }
 
-    /// A record that cannot be opened. It stays until the server issues another token.
+    /// Handles a record that cannot be opened. It is kept until the server issues another token.
     pub fn record_locked(&mut self, record: &str) {
         self.values.lock(record);
     }
 
-    /// The tokens of all pods that run here or will run.
+    /// Follows the tokens of all pods that run here or will run here, and discards all others.
     pub fn follow(&mut self, wanted: BTreeMap<TokenKey, Wanted>, outbox: &mut Outbox) {
         let unused: Vec<TokenKey> = self.slots.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
         for key in unused {
@@ -159,13 +161,13 @@ impl Tokens {
         }
     }
 
-    /// When the next request is due.
+    /// Returns when the next request is due.
     pub fn next(&self) -> Option<Boot> {
         let due = self.slots.values().filter_map(Slot::due);
         if self.asking() >= PARALLEL { None } else { due.min() }
     }
 
-    /// When the first of these tokens expires, and `now` for one that has expired.
+    /// Returns when the first of these tokens expires, or `now` if one has expired.
     pub fn end(&self, keys: impl Iterator<Item = TokenKey>, now: Boot) -> Option<Boot> {
         let end = |key| match self.slots.get(&key)?.held {
             Held::Valid { end, .. } => Some(end),
@@ -175,7 +177,7 @@ impl Tokens {
         keys.filter_map(end).min()
     }
 
-    /// When the next token expires.
+    /// Returns when the next token expires.
     pub fn next_end(&self) -> Option<Boot> {
         let ends = self.slots.values().filter_map(|slot| match slot.held {
             Held::Valid { end, .. } => Some(end),
@@ -184,7 +186,7 @@ impl Tokens {
         ends.min()
     }
 
-    /// The server answers again.
+    /// Makes all delayed requests due, because the server is reachable again.
     pub fn hurry(&mut self) {
         self.slots.values_mut().for_each(|slot| slot.backoff.hurry());
     }
@@ -223,7 +225,7 @@ impl Tokens {
         }
     }
 
-    /// False: the operation is not one of the tokens.
+    /// Handles the result of a request. Returns false if the request does not belong to the tokens.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
         let mut all = self.slots.iter_mut();
         let Some((key, slot)) = all.find(|(_, slot)| matches!(slot.task, Task::Asking(of) if of == op)) else {
@@ -241,7 +243,7 @@ impl Tokens {
                         return true;
                     }
                     Err(why) => {
-                        warn(step.outbox, format!("the answer of the API server is unusable: {why}"));
+                        warn(step.outbox, format!("the API server's response is unusable: {why}"));
                         None
                     }
                 },
@@ -261,7 +263,7 @@ impl Tokens {
         true
     }
 
-    /// Handles the end of the write of a record. Returns false if it is not one of the tokens.
+    /// Handles the result of the write of a record. Returns false if the record is not a token.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) -> bool {
         let mut all = self.slots.iter_mut();
         let Some((key, slot)) = all.find(|(_, slot)| matches!(&slot.task, Task::Saving { op: of, .. } if *of == op))
@@ -295,7 +297,7 @@ impl Tokens {
 }
 
 impl Slot {
-    /// When the next request is due; None: one is in flight, or its answer is being written.
+    /// Returns when the next request is due. None: a request is in flight, or a token is being written.
     fn due(&self) -> Option<Boot> {
         match (&self.task, &self.held) {
             (Task::Asking(_) | Task::Saving { .. }, _) => None,
@@ -304,7 +306,7 @@ impl Slot {
         }
     }
 
-    /// Returns the token if it is not written to the disk (C15).
+    /// Writes the token to the disk. Returns the token if it is not written (C15).
     fn save(&mut self, key: &TokenKey, grant: Grant, step: &mut Step<'_>) -> Option<Grant> {
         self.backoff.succeeded();
         let Wanted { pod, account } = self.wanted.clone();

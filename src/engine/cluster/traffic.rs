@@ -16,8 +16,9 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// Between two renewals of the lease, before the jitter of up to 4 %: a quarter of the lease's duration, as in a
-    /// kubelet, or half of it. The control plane (before 1.32) sees a node as unreachable after 40 s.
+    /// Returns the time between two renewals of the lease, before jitter of up to 4 % is added: a quarter of the
+    /// lease's duration, as in a kubelet, or half of it. The control plane (before 1.32) considers a node unreachable
+    /// after 40 s.
     pub fn lease_period(self) -> Duration {
         Duration::from_secs(match self {
             Traffic::Ordinary => 10,
@@ -25,8 +26,8 @@ impl Traffic {
         })
     }
 
-    /// `nodeStatusReportFrequency`: an unchanged status is sent again after this time. The lease is the sign of life,
-    /// not the status.
+    /// Returns the time after which an unchanged status is sent again (`nodeStatusReportFrequency`). The lease, not
+    /// the status, shows that the node is alive.
     pub fn heartbeat(self) -> Duration {
         Duration::from_secs(match self {
             Traffic::Ordinary => 300,
@@ -34,7 +35,8 @@ impl Traffic {
         })
     }
 
-    /// The seconds after which a watch ends and is begun again. A node has many watches of one object.
+    /// Returns the seconds after which a watch ends and is restarted. Watches of a single object last longer, because
+    /// a node has many of them.
     pub fn watch(self, one_object: bool) -> Range<u64> {
         match (self, one_object) {
             (Traffic::Ordinary, false) => 300..600,
@@ -43,14 +45,14 @@ impl Traffic {
         }
     }
 
-    /// Whether the server sends a bookmark each minute, which makes the next watch possible. To read one object again
-    /// after an hour is cheaper than its bookmarks.
+    /// Reports whether a watch asks for bookmarks, which arrive every minute and allow the next watch to continue.
+    /// For a single object, reading it again after an hour is cheaper than its bookmarks.
     pub fn has_bookmarks(self, one_object: bool) -> bool {
         self == Traffic::Ordinary || !one_object
     }
 
-    /// Whether the lease keeps its managed fields, the list of the fields that the node has set. Each answer contains
-    /// them.
+    /// Reports whether the lease keeps its managed fields, the list of the fields that the node has set. Each
+    /// response contains them.
     pub fn has_managed_fields(self) -> bool {
         self == Traffic::Ordinary
     }

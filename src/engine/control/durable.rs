@@ -1,5 +1,5 @@
-//! Answers that must stay true after a kill of Wherry (W27, A11): each is sent when the records that it depends on are
-//! durable.
+//! Answers that must remain true even if Wherry is killed (W27, A11): each is sent only when the records that it
+//! depends on are durable.
 
 use super::error::RequestError;
 use super::reply::Reply;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default, Serialize)]
 pub struct DurableAnswers {
-    /// The changes of records that are not complete.
+    /// The changes to records that are not complete.
     changes: BTreeMap<OpId, Change>,
     /// Records whose last write failed, and why. The pod's worker writes them again.
     unwritten: BTreeMap<String, String>,
@@ -47,15 +47,15 @@ impl WaitingAnswer {
 }
 
 impl DurableAnswers {
-    /// Notes these changes of records.
+    /// Notes that these changes to records have begun.
     pub fn begun(&mut self, records: &[BegunRecord]) {
         for BegunRecord { op, written } in records {
             self.changes.insert(*op, written.clone().map_or(Change::Removal, Change::Write));
         }
     }
 
-    /// Answers the request when these changes of records and the earlier writes of the records `keys` are complete.
-    /// Returns the answer if there are none.
+    /// Answers the request when these changes to records and the earlier writes of the records `keys` are complete.
+    /// Returns the answer at once if there is nothing to wait for.
     pub fn answer_when_durable(
         &mut self,
         request: RequestId,
@@ -84,7 +84,7 @@ impl DurableAnswers {
         None
     }
 
-    /// An operation has ended. Returns the requests that have their answer now.
+    /// Handles the end of an operation. Returns the requests that can be answered now, and their answers.
     pub fn ended(&mut self, op: OpId, failure: Option<&str>) -> Vec<(RequestId, Result<Reply, RequestError>)> {
         let Some(change) = self.changes.remove(&op) else { return Vec::new() };
         match (change, failure) {
@@ -103,7 +103,7 @@ impl DurableAnswers {
         ready.into_iter().map(|(request, waiting): (_, WaitingAnswer)| (request, waiting.answer())).collect()
     }
 
-    /// The pod of this record is gone.
+    /// Forgets the record of a pod that is gone.
     pub fn forget(&mut self, key: &str) {
         self.unwritten.remove(key);
         for change in self.changes.values_mut() {
@@ -113,7 +113,7 @@ impl DurableAnswers {
         }
     }
 
-    /// The client has disconnected.
+    /// Drops the request of a client that has disconnected.
     pub fn gone(&mut self, request: RequestId) {
         self.waiting.remove(&request);
     }
@@ -127,7 +127,8 @@ mod tests {
         ops.map(|n| BegunRecord { op: OpId(n), written: Some(format!("pods/{n}")) }).collect()
     }
 
-    /// A request that writes `new` and concerns the records `keys`. Returns the status of an answer without a wait.
+    /// Makes a request that writes `new` and concerns the records `keys`. Returns the status of the answer if it does
+    /// not have to wait.
     fn change(answers: &mut DurableAnswers, request: u64, new: std::ops::Range<u64>, keys: &[&str]) -> Option<u16> {
         let (new, keys) = (writes(new), keys.iter().map(|key| (*key).to_owned()).collect());
         let now = answers.answer_when_durable(RequestId(request), Reply::Shortened, &new, keys);

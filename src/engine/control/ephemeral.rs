@@ -3,11 +3,11 @@
 use crate::api::ephemeral_request::RequestedContainers;
 use crate::api::names::Uid;
 
-/// The interface that received the request. Its clients have other rights.
+/// The interface that received the request. The clients of each interface have different rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The control socket, whose group is not root in general: no container gets more privileges than its image and its
-    /// pod give.
+    /// The control socket. The members of its group are generally not root, so no container gets more privileges than
+    /// its image and its pod give it.
     ControlSocket,
     /// The API for kubectl, with a role that is equivalent to root.
     Api,

@@ -30,14 +30,14 @@ pub enum RequestError {
     TerminalWithStderr,
     PortZero,
     UnknownPod(Uid),
-    /// A retry of a pod that is not rejected. `reason` is that of its status.
+    /// A retry of a pod that is not rejected. `reason` is the reason in its status.
     NotRejected {
         pod: FullName,
         phase: String,
         reason: Option<String>,
         drained: bool,
     },
-    /// A retry of a rejected pod of the API server: its controller has perhaps created another one (C5).
+    /// A retry of a rejected pod of the API server: its controller may have created another pod already (C5).
     RejectedForGood {
         pod: FullName,
     },
@@ -45,8 +45,8 @@ pub enum RequestError {
     RejectedByShutdown {
         pod: FullName,
     },
-    /// W29: the pod cannot get ephemeral containers, because it has not started or ends. `reason` is that of its
-    /// status.
+    /// W29: the pod cannot get ephemeral containers, because it has not started or is terminating. `reason` is the
+    /// reason in its status.
     NotStarted {
         pod: FullName,
         phase: String,
@@ -91,7 +91,7 @@ pub enum RequestError {
     },
     TooManyCommands,
     TooManyStreams,
-    /// W27: the change was made, and its record could not be written.
+    /// W27: the change was made, but its record could not be written.
     NotDurable {
         why: String,
     },
@@ -113,7 +113,7 @@ pub enum RequestError {
     ExecFailed {
         why: String,
     },
-    /// The runtime did not answer in time with the URL of a stream.
+    /// The runtime did not return the URL of a stream in time.
     StreamTimedOut,
     /// The runtime's own error.
     StreamFailed {
@@ -121,7 +121,7 @@ pub enum RequestError {
     },
     UsageFailed(OpError),
     ImagesFailed(OpError),
-    /// C6
+    /// C6: access to the node's server is denied, or cannot be decided.
     NoAccess(AccessError),
 }
 
@@ -135,7 +135,7 @@ pub enum NotRunning {
 }
 
 impl RequestError {
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub fn status(&self) -> u16 {
         match self {
             RequestError::NoAccess(error) => error.status(),
@@ -226,7 +226,7 @@ impl fmt::Display for RequestError {
 }
 
 impl RequestError {
-    /// The texts of errors that concern a pod or a container.
+    /// Formats the errors that concern a pod or a container.
     fn fmt_of_pod(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RequestError::UnknownPod(uid) => write!(f, "there is no pod with the UID {uid}"),
@@ -277,7 +277,7 @@ impl RequestError {
         }
     }
 
-    /// The texts of errors that come from the runtime, from limits or from the disk.
+    /// Formats the errors that come from the runtime, from limits or from the disk.
     fn fmt_of_runtime(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RequestError::TooManyCommands => {

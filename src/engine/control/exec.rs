@@ -1,7 +1,7 @@
 //! Commands in containers: the checks of a request, the commands that run, and the meaning of the runtime's errors.
 //!
-//! The arguments of a command may contain secrets. They are in no state of the engine, and `Debug` shows only their
-//! number.
+//! The arguments of a command may contain secrets. The engine's state does not contain them, and `Debug` shows only
+//! their number.
 
 use super::error::{NotRunning, RequestError};
 use super::limits::{LONGEST_EXEC, MAX_EXECS};
@@ -16,7 +16,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Added to the time limit of a command for the deadline of the call, because the runtime has to kill the command
+/// Added to the time limit of a command to get the deadline of the call, because the runtime has to kill the command
 /// first.
 pub const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -48,7 +48,7 @@ impl Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecRequest {
     pub uid: Uid,
-    /// None: the container that the pod's annotation names, otherwise the first one.
+    /// None: the container that the pod's annotation names, or else the first one.
     pub container: Option<String>,
     pub command: Command,
     /// The runtime kills the command after this time.
@@ -78,7 +78,8 @@ impl ExecRequest {
     }
 }
 
-/// The requested container. If none is named, kubectl's annotation decides, otherwise it is the first one.
+/// Returns the requested container. If the request names none, it is the one in kubectl's annotation, or else the
+/// first one.
 ///
 /// # Errors
 /// The pod has no such container.
@@ -98,10 +99,9 @@ pub fn container_of<'a>(pod: &'a Pod, named: Option<&str>) -> Result<&'a str, Re
     })
 }
 
-/// The id of the newest instance of a container, which has to run.
+/// Returns the id of the newest instance of a container, which has to be running.
 ///
-/// # Errors
-/// It does not run.
+/// # Errors The container is not running.
 pub fn running(facts: &[ContainerFact], name: &str) -> Result<ContainerId, NotRunning> {
     let Some(fact) = facts.iter().filter(|c| c.name == name).max_by_key(|c| c.attempt) else {
         return Err(NotRunning::Absent);
@@ -114,7 +114,7 @@ pub fn running(facts: &[ContainerFact], name: &str) -> Result<ContainerId, NotRu
     }
 }
 
-/// The error of a command that the runtime did not execute to its end.
+/// Returns the error of a command that the runtime did not run to completion.
 pub fn failure(e: &OpError, timeout: Duration) -> RequestError {
     let lower = e.message().to_lowercase();
     match e {
@@ -140,7 +140,8 @@ struct Exec {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 enum Client {
     Waits(RequestId),
-    /// The client has disconnected, and the call is cancelled. It counts until its end, as it still needs memory.
+    /// The client has disconnected, and the call is cancelled. It counts against the limit until it ends, because it
+    /// still needs memory.
     Gone,
 }
 
@@ -153,7 +154,7 @@ impl Execs {
         self.open.insert(op, Exec { timeout, client: Client::Waits(request) });
     }
 
-    /// The call has ended. Returns its request and the time limit, unless its client has disconnected.
+    /// Handles the end of a call. Returns its request and the time limit, unless its client has disconnected.
     pub fn ended(&mut self, op: OpId) -> Option<(RequestId, Duration)> {
         match self.open.remove(&op)? {
             Exec { timeout, client: Client::Waits(request) } => Some((request, timeout)),
@@ -161,7 +162,7 @@ impl Execs {
         }
     }
 
-    /// The client has disconnected. Returns the call to cancel.
+    /// Notes that a client has disconnected. Returns the call to cancel.
     pub fn gone(&mut self, request: RequestId) -> Option<OpId> {
         let (op, exec) = self.open.iter_mut().find(|(_, exec)| exec.client == Client::Waits(request))?;
         exec.client = Client::Gone;

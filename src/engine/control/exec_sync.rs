@@ -1,8 +1,8 @@
-//! What an answer of ExecSync says beyond the exit code: that the command exceeded its time, or that its output may be
+//! Interprets the response of ExecSync beyond the exit code: the command may have timed out, or its output may be
 //! incomplete.
 //!
-//! Runtimes keep at most 16 MiB of output and drop the rest without an error. CRI-O counts its log of the output, in
-//! which each line has a time stamp, and cuts the end off.
+//! Runtimes keep at most 16 MiB of output and drop the rest without an error. CRI-O applies the limit to its log of
+//! the output, in which each line has a timestamp, and cuts off the end.
 
 use crate::api::control::OutputEnd;
 use crate::api::facts::ExecOutput;
@@ -11,22 +11,21 @@ use crate::engine::op::{Code, OpError};
 
 /// The limit of runtimes, in bytes.
 const LIMIT: usize = 16 << 20;
-/// A cut output is shorter than the limit: CRI-O's log has a time stamp for each piece, and its last piece may be
-/// missing.
+/// An output that was cut off may be this much shorter than the limit: CRI-O's log has a timestamp for each piece,
+/// and its last piece may be missing.
 const MARGIN: usize = 512 << 10;
-/// What CRI-O adds to a piece of the output: a time stamp, the name of the stream, a tag, and a line end.
+/// What CRI-O adds to a piece of the output: a timestamp, the name of the stream, a tag, and a line end.
 const PER_PIECE: usize = 46;
-/// The longest piece.
+/// The maximum length of a piece.
 const PIECE: usize = 8 << 10;
 
-/// gRPC's code for a deadline.
+/// gRPC's status code for an exceeded deadline.
 const DEADLINE_EXCEEDED: u32 = 4;
 
-/// An answer that reports a command's time-out as a result becomes the error that it is. CRI-O: exit code -1, which no
-/// command has, and "command timed out".
+/// Turns a response that reports a command's timeout as a result into an error. In CRI-O, this is the exit code -1,
+/// which no command has, with the text "command timed out".
 ///
-/// # Errors
-/// As `result`, and the time-out.
+/// # Errors The error of `result`, or the timeout.
 pub fn judged(result: Result<Answer, OpError>) -> Result<Answer, OpError> {
     match result {
         Ok(Answer::Executed(output)) if is_timeout(&output) => {
@@ -41,7 +40,7 @@ fn is_timeout(output: &ExecOutput) -> bool {
     output.exit_code < 0 && String::from_utf8_lossy(&output.stderr).to_lowercase().contains("timed out")
 }
 
-/// Whether the output is complete.
+/// Reports whether the output is complete.
 pub fn end(output: &ExecOutput) -> OutputEnd {
     let length = output.stdout.len() + output.stderr.len();
     if length >= LIMIT - MARGIN {
@@ -51,7 +50,7 @@ pub fn end(output: &ExecOutput) -> OutputEnd {
     if length + pieces * PER_PIECE >= LIMIT - MARGIN { OutputEnd::Unknown } else { OutputEnd::Complete }
 }
 
-/// The number of pieces in CRI-O's log.
+/// Returns the number of pieces in CRI-O's log.
 fn pieces(stream: &[u8]) -> usize {
     stream.split(|byte| *byte == b'\n').map(|line| line.len() / PIECE + 1).sum()
 }
@@ -82,9 +81,9 @@ mod tests {
         };
         assert_eq!(end(&output(0, Vec::new(), "")), OutputEnd::Complete);
         assert_eq!(lines(15 << 20, 1), OutputEnd::Complete);
-        // What CRI-O leaves of 20 MB in lines of 1 kB.
+        // What CRI-O keeps of 20 MB in lines of 1 kB.
         assert_eq!(lines(1000, 16_037), OutputEnd::Unknown);
-        // And of short lines.
+        // What CRI-O keeps of short lines.
         assert_eq!(lines(10, 299_000), OutputEnd::Unknown);
         assert_eq!(lines(10, 100_000), OutputEnd::Complete);
         let both = ExecOutput { exit_code: 0, stdout: vec![b'x'; 8 << 20], stderr: vec![b'x'; 8 << 20] };

@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Timeout of the calls.
+/// The timeout of the calls.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The lists whose calls have not ended.
@@ -20,12 +20,12 @@ impl ImageReads {
         self.open.insert(op, request);
     }
 
-    /// The calls have ended. Returns None if the client has disconnected.
+    /// Handles the end of the calls. Returns their request, or None if the client has disconnected.
     pub fn ended(&mut self, op: OpId) -> Option<RequestId> {
         self.open.remove(&op)
     }
 
-    /// The client has disconnected. Returns the operation to cancel.
+    /// Forgets the request of a client that has disconnected. Returns the operation to cancel.
     pub fn gone(&mut self, request: RequestId) -> Option<OpId> {
         let op = self.open.iter().find(|(_, open)| **open == request).map(|(op, _)| *op)?;
         self.open.remove(&op);

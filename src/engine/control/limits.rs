@@ -1,14 +1,16 @@
-//! The limits of requests. The texts of errors name them.
+//! The limits of requests. The texts of errors mention them.
 
 use std::time::Duration;
 
 /// The longest grace period that a client may request (W27): a week.
 pub const LONGEST_GRACE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Maximum number of commands at one time: each may need up to 16 MiB of memory for its output for a moment.
+/// The maximum number of commands that run at the same time: each may briefly need up to 16 MiB of memory for its
+/// output.
 pub const MAX_EXECS: usize = 8;
-/// Maximum time limit of a command: a day.
+/// The maximum time limit of a command: a day.
 pub const LONGEST_EXEC: Duration = Duration::from_secs(24 * 3600);
-/// Maximum number of calls in flight. The runtime answers them at once, so more of them mean that it hangs.
+/// The maximum number of calls for the URLs of streams in flight. The runtime answers such calls at once, so more of
+/// them mean that it hangs.
 pub const MAX_STREAM_CALLS: usize = 32;
-/// Timeout of the call that requests the URL of a stream. The runtime only creates a token for the URL.
+/// The timeout of the call that requests the URL of a stream. The runtime only creates a token for the URL.
 pub const STREAM_TIMEOUT: Duration = Duration::from_secs(20);

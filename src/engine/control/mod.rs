@@ -2,12 +2,12 @@
 //! ephemeral containers, exec, streams, resource usage and images.
 //!
 //! A request arrives as `Event::Request` and ends in exactly one `Effect::Answer`, at once or later. If its client
-//! disconnects first (`Event::RequestGone`), it ends without an answer. `node::requests` carries the requests out.
+//! disconnects first (`Event::RequestGone`), it ends without an answer. `node::requests` carries out the requests.
 //!
 //! `request` has the types of requests, `reply` those of answers, `error` the text and the HTTP status of each error,
-//! `limits` the limits that the texts name. `Requests` are those that are open: `durable` the changes whose records are
-//! being written, `exec` the commands, `exec_sync` what their results mean, `stream` the calls for URLs of streams,
-//! `usage` the reads of the resource usage, `images` the lists of images.
+//! `limits` the limits that the texts mention. `Requests` contains the open requests: `durable` the changes whose
+//! records are being written, `exec` the commands, `exec_sync` what their results mean, `stream` the calls for URLs
+//! of streams, `usage` the reads of the resource usage, `images` the lists of images.
 
 pub mod durable;
 pub mod ephemeral;

@@ -14,12 +14,12 @@ pub enum Request {
     Drain { uids: Vec<Uid>, grace: Option<Duration> },
     /// W27: allow these pods to run again.
     Undrain { uids: Vec<Uid> },
-    /// A10: cordon the node, or end the cordon.
+    /// A10: cordon or uncordon the node.
     Cordon { on: bool },
     /// A11: evict this pod. `grace` as for `Drain`.
     Evict { uid: Uid, grace: Option<Duration> },
     /// W4: shorten the grace period of the pods of this name that terminate because they are no longer desired. A
-    /// longer one has no effect.
+    /// longer grace period has no effect.
     Shorten { pod: FullName, grace: Duration },
     /// A3: repeat the admission of a rejected pod.
     Retry { uid: Uid },
@@ -33,6 +33,6 @@ pub enum Request {
     Usage,
     /// List the images, their users, and what the garbage collection would remove.
     Images,
-    /// C6: may this client of the node's server do this?
+    /// C6: decide whether this client of the node's server may do this.
     Access(AccessRequest),
 }

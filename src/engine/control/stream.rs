@@ -1,4 +1,4 @@
-//! URLs of streams: the checks of a request for a terminal, an attach or a port-forward, and the calls in flight.
+//! URLs of streams: the checks of a request for an exec, an attach or a port-forward, and the calls in flight.
 //!
 //! The engine only requests the URL. The client connects to the runtime's streaming server itself, so a stream needs no
 //! memory of the agent and continues when the agent is restarted.
@@ -22,14 +22,14 @@ pub struct StreamRequest {
     pub kind: StreamKind,
 }
 
-/// `container`: None for the container that the pod's annotation names, otherwise the first one.
+/// `container`: None for the container that the pod's annotation names, or else the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamKind {
     /// Run a command. It runs when a client connects to the URL.
     Exec { container: Option<String>, command: Command, stdin: bool, stdout: bool, stderr: bool, tty: bool },
     /// The streams of the container's own process.
     Attach { container: Option<String>, stdin: bool, stdout: bool, stderr: bool, tty: bool, terminal: Terminal },
-    /// Connections to ports of the pod. The ports count only for a WebSocket client; a SPDY client names the port of
+    /// Connections to ports of the pod. The ports matter only for a WebSocket client; a SPDY client names the port of
     /// each connection itself.
     PortForward { ports: Vec<u16> },
 }
@@ -39,7 +39,8 @@ pub enum StreamKind {
 pub enum Terminal {
     /// The client gets an error.
     AsRequested,
-    /// The terminal is that of the container, as in a kubelet. Input for a container without `stdin` is lost.
+    /// The container decides whether there is a terminal, as in a kubelet. Input for a container without `stdin` is
+    /// lost.
     OfContainer,
 }
 
@@ -105,8 +106,8 @@ impl StreamRequest {
     }
 }
 
-/// Checks an attach against the spec of its container. A process without an open stdin never reads what a client sends,
-/// and the output of a terminal cannot be read as two streams, or the reverse.
+/// Checks an attach against the spec of its container. A process without an open stdin never reads what a client
+/// sends, and the single output of a terminal cannot be read as two streams, nor the reverse.
 ///
 /// # Errors
 /// The container has no such stream.
@@ -122,13 +123,13 @@ pub fn check_attach(pod: &Pod, container: &str, channels: Channels) -> Result<()
     }
 }
 
-/// The streams of an attach with the terminal of its container.
+/// Returns the streams of an attach for which the container decides whether there is a terminal.
 pub fn as_container(pod: &Pod, container: &str, channels: Channels) -> Channels {
     let tty = pod.container(container).and_then(|spec| spec.tty).unwrap_or(false);
     Channels { tty, stderr: channels.stderr && !tty, ..channels }
 }
 
-/// The error of a call without a URL.
+/// Returns the error of a call that returned no URL.
 pub fn failure(e: &OpError) -> RequestError {
     match e {
         OpError::NotSent(why) => RequestError::NotConnected { why: why.clone() },
@@ -140,7 +141,7 @@ pub fn failure(e: &OpError) -> RequestError {
 /// The calls that have not ended.
 #[derive(Debug, Default, Serialize)]
 pub struct StreamCalls {
-    /// None: the client has disconnected, and the call is cancelled. It counts until its end.
+    /// None: the client has disconnected, and the call is cancelled. It counts against the limit until it ends.
     open: BTreeMap<OpId, Option<RequestId>>,
 }
 
@@ -153,12 +154,12 @@ impl StreamCalls {
         self.open.insert(op, Some(request));
     }
 
-    /// The call has ended. Returns its request, unless its client has disconnected.
+    /// Handles the end of a call. Returns its request, unless its client has disconnected.
     pub fn ended(&mut self, op: OpId) -> Option<RequestId> {
         self.open.remove(&op).flatten()
     }
 
-    /// The client has disconnected. Returns the call to cancel.
+    /// Notes that a client has disconnected. Returns the call to cancel.
     pub fn gone(&mut self, request: RequestId) -> Option<OpId> {
         let (op, open) = self.open.iter_mut().find(|(_, open)| **open == Some(request))?;
         *open = None;

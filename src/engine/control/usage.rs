@@ -1,4 +1,5 @@
-//! Reads of the resource usage of containers. The runtime's answer is reduced to the containers of Wherry's own pods.
+//! Reads of the resource usage of containers. The runtime's response is reduced to the containers of Wherry's own
+//! pods.
 
 use super::request_id::RequestId;
 use crate::api::control::{ContainerUsage, PodUsage};
@@ -9,9 +10,9 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Timeout of the call, for which the runtime reads several files for each container.
+/// The timeout of the call, for which the runtime reads several files for each container.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
-/// How often the call is repeated if containers keep disappearing between list and read.
+/// How often the call is repeated if containers keep disappearing between the list and the read.
 const REPETITIONS: u32 = 5;
 
 /// The reads whose calls have not ended.
@@ -32,8 +33,8 @@ impl UsageRead {
         UsageRead { request, repetitions: REPETITIONS }
     }
 
-    /// The next attempt after this error, if there is one. If a container disappears meanwhile, containerd 1.7 returns
-    /// NotFound and no usage of any container.
+    /// Returns the next attempt after this error, if there is one. If a container disappears during the call,
+    /// containerd 1.7 returns NotFound and no usage of any container.
     pub fn after(self, e: &OpError) -> Option<UsageRead> {
         let repetitions = self.repetitions.checked_sub(1).filter(|_| e.is_not_found())?;
         Some(UsageRead { repetitions, ..self })
@@ -45,12 +46,12 @@ impl UsageReads {
         self.open.insert(op, read);
     }
 
-    /// The call has ended. Returns None if its client has disconnected.
+    /// Handles the end of a call. Returns None if its client has disconnected.
     pub fn ended(&mut self, op: OpId) -> Option<UsageRead> {
         self.open.remove(&op)
     }
 
-    /// The client has disconnected. Returns the call to cancel.
+    /// Forgets the request of a client that has disconnected. Returns the call to cancel.
     pub fn gone(&mut self, request: RequestId) -> Option<OpId> {
         let op = self.open.iter().find(|(_, read)| read.request == request).map(|(op, _)| *op)?;
         self.open.remove(&op);
@@ -58,7 +59,7 @@ impl UsageReads {
     }
 }
 
-/// The usage of a pod's running containers. A container without a value is shown without it.
+/// Returns the usage of a pod's running containers. Values that the runtime does not report are left out.
 pub fn of_pod(pod: &Pod, facts: &[ContainerFact], usage: &BTreeMap<&str, &UsageFact>) -> PodUsage {
     let container = |c: &ContainerFact| {
         let used = usage.get(c.id.as_str()).copied();

@@ -1,5 +1,5 @@
-//! A5, D2: gives each pod the values of its PriorityClass and its RuntimeClass once, when its version is new. A pod
-//! whose class does not exist is not accepted: its last good version stays in force.
+//! A5, D2: gives each pod the values of its PriorityClass and its RuntimeClass once for each new version of the pod.
+//! A pod whose class does not exist is not accepted: its last good version stays in force.
 
 use crate::api::objects::{AcceptedPod, Given, Objects, PodDocument};
 use crate::api::pod::Pod;
@@ -15,7 +15,7 @@ pub struct Resolution {
     pub in_force: Vec<Rc<Pod>>,
     /// The versions that were new.
     pub accepted: Vec<AcceptedPod>,
-    /// In the order of the documents of the classes, then of the pods.
+    /// The problems of the classes, then those of the pods, in the order of the documents.
     pub problems: Vec<Problem>,
     pub runtime_classes: RuntimeClasses,
 }
@@ -48,7 +48,7 @@ pub fn resolve(objects: Objects) -> Resolution {
     resolution
 }
 
-/// The values of the classes of a pod.
+/// Returns the values of the classes of a pod.
 ///
 /// # Errors
 /// The first class that does not exist or contradicts the spec.
@@ -60,7 +60,7 @@ pub fn give(pod: &Pod, classes: &Classes, runtime_classes: &RuntimeClasses) -> R
 }
 
 fn with_values(pod: Rc<Pod>, given: Given) -> AcceptedPod {
-    // Without a class it remains the same `Rc`, which saves the memory of a copy.
+    // Without a class, the pod remains the same `Rc`, which saves the memory of a copy.
     if given.is_nothing() {
         return AcceptedPod { pod, given };
     }
@@ -71,14 +71,14 @@ fn with_values(pod: Rc<Pod>, given: Given) -> AcceptedPod {
     AcceptedPod { pod: Rc::new(pod), given }
 }
 
-/// The problem of a pod that keeps its priority although its class was removed.
+/// Returns the problem of a pod that keeps its priority although its class was removed.
 fn removed_class(accepted: &AcceptedPod, classes: &Classes) -> Option<Problem> {
     let given = accepted.given.priority.as_ref().filter(|given| !given.by_default && !classes.knows(&given.class))?;
     let keeps = format!("; until then the pod keeps the priority {} that the class gave it", given.value);
     Some(problem(&accepted.pod, "spec.priorityClassName", priority::not_found(&given.class) + &keeps))
 }
 
-/// The problem of a pod that could not get a new sandbox, because its class was removed.
+/// Returns the problem of a pod that could not get a new sandbox, because its class was removed.
 fn removed_runtime_class(pod: &Pod, classes: &RuntimeClasses) -> Option<Problem> {
     let message = classes.handler(pod.spec()).err()?;
     Some(problem(pod, "spec.runtimeClassName", message + "; until then the pod gets no new sandbox"))
@@ -100,7 +100,7 @@ mod tests {
     use crate::api::document::context::Context;
     use crate::api::document::{self, Object};
 
-    /// The objects of this text, none of which has been accepted yet.
+    /// Returns the objects in this text, none of which has been accepted yet.
     fn objects(text: &str) -> Objects {
         let context = Context::new("lab", "2027-01-15T08:00:00Z");
         let (found, problems) = document::read_objects(text.as_bytes(), "/m/a.yaml", context);

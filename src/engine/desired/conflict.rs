@@ -26,7 +26,7 @@ pub struct Conflict {
 }
 
 impl Conflict {
-    /// The field, the other document and the remedy, for people.
+    /// Returns the field, the other document and the remedy, as text for users.
     pub fn message(&self) -> String {
         if let (Common::Name(name), true) = (&self.common, self.with.is_api()) {
             return format!("metadata.name: the cluster has a pod {name}; this one starts when that one is gone");
@@ -39,7 +39,7 @@ impl Conflict {
     }
 }
 
-/// The message with the document that yields.
+/// Formats as the document that yields, and the message.
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (document {}): {}", self.source.path, self.source.document, self.message())

@@ -1,6 +1,6 @@
-//! D6, A5: of several documents that define one ConfigMap, Secret or class, the one that is in force stays in force,
-//! whatever another file defines. As for pods (D4), the path of the file decides. A record keeps the paths over a
-//! restart.
+//! D6, A5: if several documents define the same ConfigMap, Secret or class, the one that is in force stays in force,
+//! whatever another file defines. As for pods (D4), it is recognized by the path of its file. A record preserves the
+//! paths across a restart.
 
 use crate::api::data_object::DataObject;
 use crate::api::objects::Objects;
@@ -22,7 +22,7 @@ use std::time::Duration;
 pub const KEY: &str = "documents/in-force";
 pub const KIND: &str = "documents";
 const VERSION: u64 = 1;
-/// A write that failed is repeated after this time.
+/// A failed write is repeated after this time.
 const RETRY: Duration = Duration::from_secs(30);
 
 /// The path of the file of each object, by kind and name.
@@ -97,14 +97,14 @@ impl Defined for Rc<DataObject> {
     }
 }
 
-/// The message of an event: the document defines the object now.
+/// Returns the message of an event: the document now defines the object.
 pub fn takes_over(source: &Source, object: &str, before: &str) -> String {
     let Source { path, document } = source;
-    format!("{path} (document {document}) defines {object} now, because {before} does not define it any more")
+    format!("{path} (document {document}) defines {object} now, because {before} no longer defines it")
 }
 
 impl InForce {
-    /// The record of the previous run, found at the start.
+    /// Takes the record of the previous process, which was found at the start.
     pub fn record_found(&mut self, text: &str, outbox: &mut Outbox) {
         let why = match serde_json::from_str(text) {
             Ok(Record { version: VERSION, paths }) => {
@@ -119,8 +119,8 @@ impl InForce {
         outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
     }
 
-    /// Puts the documents that are in force before the others, and reports each object that comes from another file
-    /// because the file before does not define it any more.
+    /// Puts the documents that are in force before the others, and reports each object that now comes from another
+    /// file because the previous file no longer defines it.
     pub fn choose(&mut self, objects: &mut Objects, outbox: &mut Outbox) {
         let (mut paths, mut others) = (Paths::new(), Vec::new());
         self.put_first(&mut objects.classes, &mut paths, &mut others, outbox);
@@ -160,8 +160,8 @@ impl InForce {
         }
     }
 
-    /// Writes the record if that is due. A failure only matters if a copy exists and Wherry is restarted before the
-    /// next write.
+    /// Writes the record if that is due. A failure matters only if another document defines the same object and
+    /// Wherry is restarted before the next write.
     pub fn write(&mut self, now: Boot, outbox: &mut Outbox) {
         let due = match self.writing {
             Writing::Due => true,
@@ -181,7 +181,7 @@ impl InForce {
         self.writing = Writing::InFlight { changed_since: false };
     }
 
-    /// The write or removal of the record has ended.
+    /// Handles the end of the write or the removal of the record.
     pub fn written(&mut self, well: bool, now: Boot) {
         self.writing = match self.writing {
             Writing::InFlight { changed_since: true } => Writing::Due,

@@ -1,7 +1,7 @@
-//! The wanted objects: which pods, ConfigMaps and Secrets the manifests define, the pods' priorities (A5), which of two
-//! documents with the same name or UID counts (D4), which pod may use a full name (W8), and what was requested or
-//! recorded before the manifests were known (D1, W25). The node compares the result with its workers. The pods of the
-//! API server are a second source: `engine/node/cluster` passes them to `choose`.
+//! The desired objects: which pods, ConfigMaps and Secrets the manifests define, the pods' priorities (A5), which of
+//! two documents with the same name or UID is in force (D4), which pod may use a full name (W8), and what was
+//! requested or recorded before the manifests were known (D1, W25). The node compares the result with its workers.
+//! The pods of the API server are a second source: `engine/node/cluster` passes them to `choose`.
 
 pub mod classes;
 pub mod conflict;
@@ -35,7 +35,7 @@ use source::{ManifestFiles, Setting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// A request from before the sources were read. It waits, because recorded pods have no workers yet.
+/// A request that arrived before the sources were read. It has to wait, because recorded pods have no workers yet.
 #[derive(Debug, Serialize)]
 pub enum Early {
     Kill(KillId, Uid, Kill),
@@ -46,7 +46,7 @@ pub enum Early {
 enum Sources {
     /// D1: no pod is stopped or started before every manifest source has been read once.
     Unread {
-        /// W25: pods with a record from the start.
+        /// W25: the pods whose records were found at the start.
         recorded: BTreeMap<Uid, Record>,
         early: Vec<Early>,
     },
@@ -73,7 +73,7 @@ pub struct Desired {
     changed_data: Vec<DataKey>,
     manifests_known: bool,
     pub in_force: InForce,
-    /// The last update had problems between objects.
+    /// The last update had problems in the relations between objects, for example a missing class.
     object_problems: bool,
     conflicts: Vec<Conflict>,
     names: Names,
@@ -102,32 +102,32 @@ impl Default for Desired {
 }
 
 impl Desired {
-    /// D1: every manifest source has been read once.
+    /// D1: returns true if every manifest source has been read once.
     pub fn is_known(&self) -> bool {
         matches!(self.sources, Sources::Read)
     }
 
-    /// The ConfigMaps and Secrets in force.
+    /// Returns the ConfigMaps and Secrets in force.
     pub fn data(&self) -> &DataObjects {
         &self.data
     }
 
-    /// The RuntimeClasses in force.
+    /// Returns the RuntimeClasses in force.
     pub fn runtime_classes(&self) -> &RuntimeClasses {
         &self.runtime_classes
     }
 
-    /// The PriorityClasses of the manifests. Of several with the same name, the first one here is in force.
+    /// Returns the PriorityClasses of the manifests. Of several with the same name, the first one here is in force.
     pub fn priority_classes(&self) -> &[PriorityClass] {
         &self.priority_classes
     }
 
-    /// The ConfigMaps and Secrets that changed, appeared or disappeared since the last call.
+    /// Returns the ConfigMaps and Secrets that have changed, appeared or disappeared since the last call.
     pub fn take_changed_data(&mut self) -> Vec<DataKey> {
         std::mem::take(&mut self.changed_data)
     }
 
-    /// The pods of all documents in force, also of those that wait behind another one.
+    /// Returns the pods of all documents in force, including pods that wait behind another one.
     pub fn manifests(&self) -> &[Rc<Pod>] {
         &self.manifests
     }
@@ -144,7 +144,7 @@ impl Desired {
         &mut self.names
     }
 
-    /// The records of pods, found at the start. An unusable one is moved aside.
+    /// Takes the records that were found at the start. An unusable record is moved aside.
     pub fn records_found(&mut self, records: Vec<(String, String)>, outbox: &mut Outbox) {
         let Sources::Unread { recorded, .. } = &mut self.sources else { return };
         for (key, value) in records {
@@ -167,7 +167,7 @@ impl Desired {
         }
     }
 
-    /// Where a request has to wait for the sources; None once they have been read.
+    /// Returns the list in which requests wait for the sources, or None once the sources have been read.
     pub fn early(&mut self) -> Option<&mut Vec<Early>> {
         match &mut self.sources {
             Sources::Unread { early, .. } => Some(early),
@@ -175,8 +175,8 @@ impl Desired {
         }
     }
 
-    /// The manifest directory has changed. False: the objects are as before. `resized`: the worker's pod that this
-    /// document continues under another UID.
+    /// Takes a report about the manifest directory. Returns false if the objects have not changed. `resized` returns
+    /// the worker's pod that this document continues under another UID.
     pub fn update<'w>(
         &mut self,
         report: ManifestReport,
@@ -201,7 +201,7 @@ impl Desired {
         self.manifests_known
     }
 
-    /// The records of pods, until the sources have been read.
+    /// Returns the records of pods until the sources have been read, and nothing after that.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
         let recorded = match &self.sources {
             Sources::Unread { recorded, .. } => Some(recorded),
@@ -211,8 +211,8 @@ impl Desired {
     }
 
     /// Returns the pods that are desired now, and reports each new conflict. `of_api`: the pods of the API server.
-    /// `of_workers`: the pods as which the desired workers run or start again, by the worker's UID. `is_listed`: the
-    /// runtime shows a pod of ours with this UID that has no worker.
+    /// `of_workers`: the pods that the desired workers run or will run next, by the worker's UID. `is_listed`: the
+    /// runtime shows one of our pods with this UID that has no worker.
     pub fn choose(
         &mut self,
         of_api: &[Rc<Pod>],
@@ -246,8 +246,8 @@ impl Desired {
         chosen
     }
 
-    /// Reports each new conflict, and each pod that comes from another file now because the file before does not define
-    /// it any more.
+    /// Reports each new conflict, and each pod that now comes from another file because the previous file no longer
+    /// defines it.
     fn report_conflicts(&self, chosen: &BTreeMap<Uid, Rc<Pod>>, conflicts: &[Conflict], outbox: &mut Outbox) {
         for conflict in conflicts.iter().filter(|c| !self.conflicts.contains(c)) {
             outbox.emit_node_event(Severity::Warning, Reason::Conflict, conflict.to_string());
@@ -262,8 +262,8 @@ impl Desired {
         }
     }
 
-    /// R1: a version of a pod that has run under another UID, or that differs from a running pod only in resources,
-    /// keeps that UID.
+    /// R1: lets a document keep the UID of the pod that it continues: either the pod is the same version under
+    /// another UID, or it is running and differs only in resources.
     fn continue_resized<'w>(&mut self, resized: impl Fn(&Pod) -> Option<&'w Rc<Pod>>) {
         for pod in self.manifests.iter_mut().filter(|pod| !pod.has_own_uid()) {
             let current = match &self.sources {
@@ -300,8 +300,8 @@ impl Desired {
         in_force
     }
 
-    /// Every source has been read now. Returns the recorded pods in the order in which they get their names, and the
-    /// requests that waited; both are empty after the first call.
+    /// Notes that every source has been read. Returns the recorded pods in the order in which they get their names,
+    /// and the requests that waited; both are empty after the first call.
     pub fn sources_read(&mut self, chosen: &BTreeMap<Uid, Rc<Pod>>) -> (Vec<Record>, Vec<Early>) {
         match std::mem::replace(&mut self.sources, Sources::Read) {
             Sources::Read => (Vec::new(), Vec::new()),
@@ -318,17 +318,17 @@ impl Desired {
         }
     }
 
-    /// The pod was edited: it runs on until its record has been written.
+    /// Notes that the pod was edited. It keeps running until its record has been written.
     pub fn outdated(&mut self, uid: &Uid) {
         self.outdated.insert(uid.clone());
     }
 
-    /// The pod is replaced or gone, or the edit was taken back.
+    /// Notes that the pod has been replaced or is gone, or that the edit was undone.
     pub fn not_outdated(&mut self, uid: &Uid) {
         self.outdated.remove(uid);
     }
 
-    /// The edited pods that are replaced now.
+    /// Takes the edited pods that may be replaced now.
     pub fn take_replaced(&mut self, may_be_replaced: impl Fn(&Uid) -> bool) -> Vec<Uid> {
         let ready: Vec<Uid> = self.outdated.iter().filter(|uid| may_be_replaced(uid)).cloned().collect();
         for uid in &ready {

@@ -12,7 +12,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The pod that has the name.
+    /// Returns the pod that has the name.
     pub fn first(&self, name: &FullName) -> Option<&Uid> {
         self.queues.get(name)?.front()
     }
@@ -21,34 +21,34 @@ impl Names {
         self.first(name) == Some(uid)
     }
 
-    /// The pod of each name that has it.
+    /// Returns the pod that has the name, for each name.
     pub fn firsts(&self) -> impl Iterator<Item = &Uid> {
         self.queues.values().filter_map(VecDeque::front)
     }
 
-    /// The pods of this name, in order.
+    /// Returns the pods of this name, in order.
     pub fn pods(&self, name: &FullName) -> impl Iterator<Item = &Uid> {
         self.queues.get(name).into_iter().flatten()
     }
 
-    /// At least one pod has this name.
+    /// Returns true if at least one pod has this name.
     pub fn is_taken(&self, name: &FullName) -> bool {
         self.pods(name).next().is_some()
     }
 
-    /// The pods that wait behind this one.
+    /// Returns the pods that wait behind this one.
     pub fn behind(&self, name: &FullName, uid: &Uid) -> impl Iterator<Item = &Uid> {
         self.pods(name).skip_while(move |other| *other != uid).skip(1)
     }
 
-    /// Adds a pod at the end. True if it has the name.
+    /// Adds a pod at the end of the queue. Returns true if it has the name.
     pub fn add(&mut self, name: FullName, uid: Uid) -> bool {
         let queue = self.queues.entry(name).or_default();
         queue.push_back(uid);
         queue.len() == 1
     }
 
-    /// Moves a pod to the first place, or to the one behind the pod that has the name.
+    /// Moves a pod to the front of the queue, or to the position behind the pod that has the name.
     pub fn put_first(&mut self, name: &FullName, uid: &Uid, behind_first: bool) {
         if let Some(queue) = self.queues.get_mut(name) {
             queue.retain(|other| other != uid);
@@ -56,7 +56,7 @@ impl Names {
         }
     }
 
-    /// The pod no longer needs its name. Returns the pod that has the name now.
+    /// Removes a pod that no longer needs its name. Returns the pod that has the name now.
     pub fn leave(&mut self, name: &FullName, uid: &Uid) -> Option<Uid> {
         let queue = self.queues.get_mut(name)?;
         queue.retain(|other| other != uid);

@@ -1,4 +1,4 @@
-//! D4: which of two documents with the same full name or UID is in force, and the order of new pods (A1).
+//! D4: decides which of two documents with the same full name or UID is in force, and the order of new pods (A1).
 //!
 //! The document of a pod that already runs comes first, even after an edit, so that a second file never replaces a
 //! running pod. Otherwise the first document by path is in force.
@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// What the node knows about a document.
 pub enum Known<'a> {
-    /// A pod with this UID runs, waits, or is recorded, and is from this document.
+    /// A pod with this UID runs, waits, or is recorded, and comes from this document.
     From(&'a Source),
     /// The desired pod of this name is from the same file, and has another UID: the document was edited.
     Edited,
@@ -24,7 +24,7 @@ pub enum Known<'a> {
     No,
 }
 
-/// Highest first.
+/// The precedence of a document, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Precedence {
     /// The document of a known pod, perhaps edited under the same UID.
@@ -39,7 +39,7 @@ enum Precedence {
 pub struct Choice {
     /// The documents in force.
     pub chosen: BTreeMap<Uid, Rc<Pod>>,
-    /// The others, by source.
+    /// The other documents, by source.
     pub conflicts: Vec<Conflict>,
 }
 
@@ -57,8 +57,8 @@ pub fn choose<'m, 'a>(manifests: impl Iterator<Item = &'m Rc<Pod>>, known: impl 
     let mut chosen: BTreeMap<Uid, Rc<Pod>> = BTreeMap::new();
     let mut conflicts = Vec::new();
     for pod in order {
-        // Two pods of the API server with one name follow each other (W8): before the first list, the node does not
-        // know that the first one is gone.
+        // Two pods of the API server with the same name run one after the other (W8): before the first list, the node
+        // does not know that the first one is gone.
         let is_other = |other: &&&Rc<Pod>| !(other.is_from_api_server() && pod.is_from_api_server());
         let (common, other) = match (names.get(&pod.name).filter(is_other), chosen.get(&pod.uid)) {
             (Some(other), _) => (Common::Name(pod.name.clone()), *other),
@@ -75,7 +75,7 @@ pub fn choose<'m, 'a>(manifests: impl Iterator<Item = &'m Rc<Pod>>, known: impl 
     Choice { chosen, conflicts }
 }
 
-/// A1: of the pods that arrive together, those with the higher priority come first.
+/// A1: sorts pods that arrive together by priority, highest first, and then by source.
 pub fn sort_new(pods: &mut [Rc<Pod>]) {
     pods.order_by(|a, b| {
         let key = |p: &Pod| (Reverse(priority::of(p.spec())), p.source.clone());
@@ -83,7 +83,7 @@ pub fn sort_new(pods: &mut [Rc<Pod>]) {
     });
 }
 
-/// A pod from a document, for tests; pods with another `version` have another UID.
+/// Returns a pod from a document, for tests. Pods with another `version` have another UID.
 #[cfg(test)]
 pub(super) fn pod(name: &str, path: &str, version: u32) -> Rc<Pod> {
     use crate::api::document;

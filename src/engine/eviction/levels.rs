@@ -9,7 +9,8 @@ use crate::engine::outbox::Outbox;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A signal is calm while it is at least this share of its capacity above the limit, in per cent (*ours*).
+/// *(ours)* A signal is calm while the available amount exceeds the limit by at least this percentage of the
+/// capacity.
 const CALM: u64 = 20;
 
 /// The results of one measurement.
@@ -21,7 +22,7 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// None: not measured, or the file system has no fixed number of inodes.
+    /// Returns the level of the signal. None: it was not measured, or the file system has no fixed number of inodes.
     pub fn get(&self, signal: Signal) -> Option<Level> {
         let bytes = |f: FileSystemFact| Level { capacity: f.capacity, available: f.available };
         let inodes = |f: FileSystemFact| Level { capacity: f.inodes, available: f.inodes_free };
@@ -36,7 +37,7 @@ impl Levels {
         Some(level).filter(|level| level.capacity > 0)
     }
 
-    /// Returns true if the removal of images makes this signal better: they are on its file system.
+    /// Returns true if the removal of images improves this signal, because they are on its file system.
     pub fn has_images(&self, signal: Signal) -> bool {
         match signal {
             Signal::MemoryAvailable | Signal::PidAvailable => false,
@@ -55,7 +56,7 @@ pub struct Met {
     pub level: Level,
 }
 
-/// How far a threshold that is met has got.
+/// The stage of a threshold that is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Stage {
     /// A soft threshold that has been met for less than its grace period.
@@ -73,7 +74,7 @@ impl Stage {
     }
 }
 
-/// What is known about the pressure.
+/// The pressure on the node.
 #[derive(Debug, Default, Serialize)]
 pub struct Pressure {
     /// The thresholds that are met.
@@ -153,7 +154,7 @@ impl Pressure {
         }
     }
 
-    /// The thresholds are off.
+    /// Forgets the pressure, because nothing is watched any longer.
     pub fn clear(&mut self) {
         *self = Pressure::default();
     }
@@ -166,7 +167,7 @@ impl Pressure {
         self.conditions.contains_key(&condition)
     }
 
-    /// No threshold is met, and no condition is true.
+    /// Returns true if no threshold is met and no condition is true.
     pub fn is_over(&self) -> bool {
         self.met.is_empty() && self.conditions.is_empty()
     }

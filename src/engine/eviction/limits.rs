@@ -1,4 +1,4 @@
-//! E7: limits of the local storage of one pod: the size limits of emptyDirs on disk, and the limits of ephemeral
+//! E7: the limits of a pod's local storage: the size limits of emptyDirs on disk, and the limits of ephemeral
 //! storage.
 
 use super::ranking::Candidate;
@@ -14,7 +14,7 @@ pub fn has_any(pod: &Pod) -> bool {
     volume_limits(pod).next().is_some() || pod.all_containers().any(|c| container_limit(c).is_some())
 }
 
-/// The names of the emptyDirs on disk.
+/// Returns the names of the emptyDirs on disk.
 pub fn empty_dirs(pod: &Pod) -> impl Iterator<Item = &str> {
     on_disk(pod).map(|(name, _)| name)
 }
@@ -38,13 +38,14 @@ fn container_limit(c: &Container) -> Option<u64> {
     u64::try_from(amount(limits, EPHEMERAL_STORAGE)?.value()).ok().filter(|limit| *limit > 0)
 }
 
-/// The limit of all containers together; 0 if there is none. Those of init containers count as in a request.
+/// Returns the limit of all containers together; 0 if there is none. Init containers count in the same way as in the
+/// pod's requests.
 fn pod_limit(pod: &Pod) -> u64 {
     limits_of(pod.spec()).get(EPHEMERAL_STORAGE)
 }
 
-/// The kubelet's message if the pod exceeds a limit. As in a kubelet, the limit of a container is one of a main
-/// container, and covers its writable layer only if that is on the node's file system.
+/// Returns the kubelet's message if the pod exceeds a limit. As in a kubelet, the limits of single containers are
+/// checked only for main containers, and cover the writable layer only if it is on the node's file system.
 pub fn exceeded(of: &Candidate, usage: &Usage, two_disks: bool) -> Option<String> {
     let pod = &of.pod;
     for (volume, limit) in volume_limits(pod) {

@@ -32,17 +32,18 @@ use usage::Usage;
 const PERIOD: Duration = Duration::from_secs(10);
 /// The interval while every signal is far above its limits and the kernel reports a lack of memory by itself *(ours)*.
 const CALM_PERIOD: Duration = Duration::from_secs(60);
-/// A report of the kernel causes at most one measurement in this time.
+/// Reports of the kernel cause at most one measurement in this time.
 const REPORT_PERIOD: Duration = Duration::from_secs(1);
 /// The kubelet's interval between two measurements of the directories of pods.
 const DISK_PERIOD: Duration = Duration::from_secs(60);
-/// Time limit for statvfs and for the statistics of the runtime. A lack of memory must not wait for a disk that hangs.
+/// Time limit for statvfs and for the statistics of the runtime. The reaction to a lack of memory must not wait for a
+/// disk that hangs.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit to measure the directories of pods. They may contain millions of files.
 const DISK_TIMEOUT: Duration = Duration::from_secs(30);
-/// The next pod is evicted once the previous one has ended, at the latest after the kubelet's 30 s.
+/// The next pod is evicted once the previous one has terminated, or after this time, which is the kubelet's.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
-/// The kubelet's grace period at a hard threshold and at a limit.
+/// The kubelet's grace period for a hard threshold and for an exceeded limit of a pod.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The results that a measurement waits for.
@@ -75,7 +76,7 @@ enum State {
     Idle,
     Waiting {
         next: Boot,
-        /// The next measurement may begin from now on, if the kernel reports a lack of memory.
+        /// From this time on, a measurement may begin when the kernel reports a lack of memory.
         report_from: Boot,
     },
     Measuring(Measuring),
@@ -87,14 +88,14 @@ enum State {
         met: Met,
         usage: Usage,
     },
-    /// An evicted pod is ending.
+    /// An evicted pod is terminating.
     Ending {
         uid: Uid,
         until: Boot,
     },
 }
 
-/// The node as a step needs it.
+/// The state of the node that a step needs.
 pub struct Inputs<'a> {
     pub now: Boot,
     pub policy: &'a EvictionPolicy,
@@ -104,20 +105,20 @@ pub struct Inputs<'a> {
     pub up: bool,
     /// The pods that may be evicted.
     pub candidates: &'a dyn Fn() -> Vec<Candidate>,
-    /// The directories of these pods; with true, only of pods with limits (`limits::has_any`).
+    /// Returns the pods whose directories are measured; with true, only pods with limits (`limits::has_any`).
     pub measured: &'a dyn Fn(bool) -> Vec<MeasuredPod>,
     pub is_over: &'a dyn Fn(&Uid) -> bool,
-    /// Pods wait for the end of the pressure.
+    /// Returns true if pods wait for the end of the pressure.
     pub any_waits: &'a dyn Fn() -> bool,
     pub outbox: &'a mut Outbox,
 }
 
-/// The node carries it out.
+/// An action that the node has to carry out.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// `signal`: None for a limit of the pod itself.
+    /// `signal`: None if the pod exceeds a limit of its own.
     Evict { uid: Uid, signal: Option<Signal>, message: String, grace: Duration },
-    /// Remove all unused images. The machine waits for `images_reclaimed`.
+    /// Remove all unused images. The state machine waits for `images_reclaimed`.
     ReclaimImages,
     /// The pressure is over: one of the evicted pods may start again.
     RestartOne,
@@ -128,11 +129,11 @@ pub struct Eviction {
     state: State,
     pressure: Pressure,
     image_disk: ImageDisk,
-    /// When the directories of pods with limits were measured last.
+    /// When the directories of pods with limits were last measured.
     disks_at: Option<Boot>,
     /// The last measurement.
     last: Option<(Boot, Levels)>,
-    /// The kernel reports a lack of memory.
+    /// The state of the kernel's reports of a lack of memory.
     reported_by_kernel: Watch,
 }
 
@@ -142,9 +143,9 @@ enum ImageDisk {
     /// The runtime has not reported it.
     #[default]
     Unknown,
-    /// It is that of the root directory.
+    /// The images are on the file system of the root directory.
     OfNode,
-    /// A path on it.
+    /// A path on the file system of the images.
     Path(String),
 }
 
@@ -163,7 +164,8 @@ impl Eviction {
         &self.pressure
     }
 
-    /// The last measurement and its time. A value is missing if no threshold needs it, or if it could not be read.
+    /// Returns the last measurement and its time. A value is missing if no threshold needs it, or if it could not be
+    /// read.
     pub fn last(&self) -> Option<(Boot, &Levels)> {
         self.last.as_ref().map(|(at, levels)| (*at, levels))
     }
@@ -172,19 +174,19 @@ impl Eviction {
         matches!(self.state, State::Reclaiming)
     }
 
-    /// The runtime is connected: it may use another file system for its images.
+    /// Forgets the file system of the images, because a runtime that has just connected may use another one.
     pub fn runtime_connected(&mut self) {
         self.image_disk = ImageDisk::Unknown;
     }
 
-    /// The thresholds may have changed: the next measurement begins at once.
+    /// Makes the next measurement begin at once, because the thresholds may have changed.
     pub fn configured(&mut self, now: Boot) {
         if let State::Waiting { next, .. } = &mut self.state {
             *next = now;
         }
     }
 
-    /// Plans the next measurement, after each step. `may_run`: it is known which pods exist.
+    /// Plans the next measurement. Is called after each step. `may_run`: it is known which pods exist.
     pub fn plan(&mut self, may_run: bool, inputs: &mut Inputs<'_>) {
         let wanted =
             !inputs.policy.thresholds.is_empty() || (inputs.any_waits)() || !(inputs.measured)(true).is_empty();
@@ -227,12 +229,12 @@ impl Eviction {
         }
     }
 
-    /// The answer to `WatchMemoryPressure(true)`, or the end of the reports.
+    /// Handles the response to `WatchMemoryPressure(true)`, or the end of the reports.
     pub fn memory_watched(&mut self, works: bool) {
         self.reported_by_kernel = if works { Watch::On } else { Watch::Unavailable };
     }
 
-    /// The kernel reports a lack of memory.
+    /// Brings the next measurement forward, because the kernel reports a lack of memory.
     pub fn memory_is_short(&mut self, inputs: &mut Inputs<'_>) {
         if let State::Waiting { next, report_from } = &mut self.state {
             *next = (*next).min((*report_from).max(inputs.now));
@@ -260,7 +262,7 @@ impl Eviction {
         };
         let images = watches(&[Signal::ImagefsAvailable, Signal::ImagefsInodesFree]);
         let disks = images || watches(&[Signal::NodefsAvailable, Signal::NodefsInodesFree]);
-        // Whether it is that of the node decides what a limit covers, and which pod is evicted.
+        // Whether the images are on the node's file system decides what a limit covers, and which pod is evicted.
         let seek = matches!(self.image_disk, ImageDisk::Unknown) && inputs.up && (disks || !limited.is_empty());
         if disks || seek {
             open.insert(measure_path(inputs.root, inputs.outbox), Source::Nodefs);
@@ -290,7 +292,7 @@ impl Eviction {
         }
     }
 
-    /// An operation of this machine has ended. A failed one leaves its value unknown.
+    /// Handles the result of an operation. A failed operation leaves its value unknown.
     pub fn answered(&mut self, op: OpId, result: Result<Answer, OpError>, inputs: &mut Inputs<'_>) -> Vec<Action> {
         match std::mem::take(&mut self.state) {
             State::Measuring(mut measuring) => {
@@ -329,11 +331,11 @@ impl Eviction {
         Vec::new()
     }
 
-    /// The measurement is complete.
+    /// Evaluates a complete measurement.
     fn measured(&mut self, measuring: Measuring, inputs: &mut Inputs<'_>) -> Vec<Action> {
         let Measuring { mut levels, usage, reclaimed, .. } = measuring;
         match (&self.image_disk, levels.nodefs, levels.imagefs) {
-            // One measurement is enough from now on.
+            // It is the same file system: one measurement is enough from now on.
             (ImageDisk::Path(_), Some(node), Some(images)) if node.id == images.id => {
                 self.image_disk = ImageDisk::OfNode;
             }
@@ -342,7 +344,7 @@ impl Eviction {
         }
         self.last = Some((inputs.now, levels));
         let met = self.pressure.measured(&levels, inputs.policy, inputs.now, inputs.outbox);
-        // E7: as in a kubelet, no pod is evicted for the node in the same round.
+        // E7: as in a kubelet, no pod is evicted because of a threshold of the node in the same round.
         let over =
             usage.map(|usage| over_limit(&(inputs.candidates)(), &usage, self.has_two_disks())).unwrap_or_default();
         if !over.is_empty() {
@@ -361,7 +363,7 @@ impl Eviction {
         self.rank(met, inputs)
     }
 
-    /// The removal of images has ended. It may have made enough room.
+    /// Measures again after the removal of images, which may have freed enough space.
     pub fn images_reclaimed(&mut self, inputs: &mut Inputs<'_>) -> Vec<Action> {
         match self.state {
             State::Reclaiming => self.measure(true, inputs),
@@ -417,7 +419,8 @@ impl Eviction {
         self.state = State::Waiting { next: now + period, report_from: now + REPORT_PERIOD };
     }
 
-    /// E1: the kernel reports a lack of memory by itself, so that a calm node is measured rarely.
+    /// E1: returns the time to the next measurement. A calm node is measured rarely, because the kernel reports a
+    /// lack of memory by itself.
     fn period(&self, inputs: &Inputs<'_>) -> Duration {
         let memory = inputs.policy.thresholds.iter().any(|t| t.signal == Signal::MemoryAvailable);
         let reported = !memory || self.reported_by_kernel == Watch::On;

@@ -21,12 +21,12 @@ pub struct Candidate {
     pub containers: Vec<(String, ContainerId)>,
 }
 
-/// The pod to evict first, and the message.
+/// Returns the pod to evict first, and the message.
 ///
-/// As in a kubelet, a pod that uses more than it requests comes before the others, then a pod of a lower priority, then
-/// the pod whose usage exceeds its request the most. Process ids are not requested: the priority comes first. *(ours)*
-/// The younger one comes first among equals. `two_disks`: the images have a file system of their own, so only the use
-/// of the one that is short counts.
+/// As in a kubelet, pods that use more than they request come before the others, then pods of a lower priority, then
+/// the pod whose usage exceeds its request the most. Pods do not request process ids, so for these the priority comes
+/// first. *(ours)* Among equal pods, the youngest comes first. `two_disks`: the images have a file system of their
+/// own, so only the usage of the file system that is short counts.
 pub fn first(met: &Met, candidates: &[Candidate], usage: &Usage, two_disks: bool) -> Option<(Uid, String)> {
     let signal = met.threshold.signal;
     let disks = if two_disks { on_one_disk(signal) } else { Disks::All };
@@ -39,7 +39,8 @@ pub fn first(met: &Met, candidates: &[Candidate], usage: &Usage, two_disks: bool
     Some((first.uid.clone(), message(met, first, usage)))
 }
 
-/// What a pod writes to the file system of this signal, if the images have one of their own.
+/// Returns which part of a pod's usage is on the file system of this signal, if the images have a file system of
+/// their own.
 fn on_one_disk(signal: Signal) -> Disks {
     match signal {
         Signal::NodefsAvailable | Signal::NodefsInodesFree => Disks::Node,
@@ -48,7 +49,7 @@ fn on_one_disk(signal: Signal) -> Disks {
     }
 }
 
-/// The usage of the pod minus its request.
+/// Returns the usage of the pod minus its request.
 fn over_request(signal: Signal, of: &Candidate, usage: &Usage, disks: Disks) -> i128 {
     let used = match signal {
         Signal::PidAvailable => usage.processes_of(&of.uid),
@@ -60,7 +61,7 @@ fn over_request(signal: Signal, of: &Candidate, usage: &Usage, disks: Disks) -> 
 fn amount(signal: Signal, used: Amounts) -> u64 {
     match signal {
         Signal::MemoryAvailable => used.memory,
-        // They are counted by pod.
+        // Processes are counted by pod, not by container.
         Signal::PidAvailable => 0,
         Signal::NodefsAvailable | Signal::ImagefsAvailable => used.disk,
         Signal::NodefsInodesFree | Signal::ImagefsInodesFree => used.inodes,
@@ -75,7 +76,7 @@ fn request(signal: Signal) -> Option<&'static str> {
     }
 }
 
-/// The kubelet's message: the resource, the threshold, and the containers that use more than they request.
+/// Returns the kubelet's message: the resource, the threshold, and the containers that use more than they request.
 fn message(met: &Met, of: &Candidate, usage: &Usage) -> String {
     let signal = met.threshold.signal;
     let (resource, level) = (signal.resource(), met.level);

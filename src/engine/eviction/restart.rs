@@ -4,19 +4,19 @@ use crate::api::time::Wall;
 use crate::engine::pod::record::Evicted;
 use std::time::Duration;
 
-/// The delay after the first eviction. It doubles with each further one, as for a container that crashes.
+/// The delay after the first eviction. It doubles with each further eviction, as for a container that crashes.
 const FIRST: Duration = Duration::from_secs(10);
 const MAX: Duration = Duration::from_secs(300);
-/// A pod that was not evicted for this time begins from the first delay again.
+/// A pod that was not evicted for this time starts from the first delay again.
 const RESET: Duration = Duration::from_secs(1200);
 
-/// The record of an eviction now.
+/// Returns the record of an eviction that happens now.
 pub fn evicted(before: Option<&Evicted>, now: Wall) -> Evicted {
     let again = before.filter(|before| now.since(before.at) < RESET);
     Evicted { at: now, times: again.map_or(1, |before| before.times.saturating_add(1)) }
 }
 
-/// How long the pod still waits.
+/// Returns how long the pod still has to wait.
 pub fn left(of: &Evicted, now: Wall) -> Duration {
     let doublings = of.times.saturating_sub(1).min(16);
     let delay = FIRST.saturating_mul(1 << doublings).min(MAX);

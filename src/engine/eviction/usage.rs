@@ -6,7 +6,7 @@ use crate::api::ordered::CollectOrdered;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A value that is unknown counts as 0.
+/// The usage of all pods. An unknown value counts as 0.
 #[derive(Debug, Default, Serialize)]
 pub struct Usage {
     containers: BTreeMap<ContainerId, Amounts>,
@@ -22,14 +22,14 @@ pub struct Amounts {
     pub inodes: u64,
 }
 
-/// The parts of a pod's use of disks.
+/// The parts of a pod's disk usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disks {
-    /// All that the pod writes.
+    /// Everything that the pod writes.
     All,
     /// What is on the node's file system if the images have one of their own: the logs and the emptyDirs.
     Node,
-    /// What is on that of the images: the writable layers of the containers.
+    /// What is on the file system of the images: the writable layers of the containers.
     Images,
 }
 
@@ -67,7 +67,7 @@ impl Usage {
         self.processes = counts.into_iter().collect_map();
     }
 
-    /// The processes and threads of the pod.
+    /// Returns the number of processes and threads of the pod.
     pub fn processes_of(&self, uid: &Uid) -> u64 {
         self.processes.get(uid).copied().unwrap_or_default()
     }
@@ -77,7 +77,7 @@ impl Usage {
         self.disks.contains_key(uid)
     }
 
-    /// A container with its writable layer and its log.
+    /// Returns the usage of a container, with its writable layer and its log.
     pub fn of_container(&self, uid: &Uid, name: &str, id: &ContainerId, disks: Disks) -> Amounts {
         let mut amounts = self.layer(id, disks);
         let logs = self.disks.get(uid).filter(|_| disks != Disks::Images).and_then(|disk| disk.logs.get(name));
@@ -90,7 +90,7 @@ impl Usage {
         if disks == Disks::Node { amounts.without_disk() } else { amounts }
     }
 
-    /// The containers, their logs, and the emptyDirs on disk.
+    /// Returns the usage of the pod: the containers, their logs, and the emptyDirs on disk.
     pub fn of_pod(&self, uid: &Uid, containers: &[(String, ContainerId)], disks: Disks) -> Amounts {
         let mut sum = Amounts::default();
         for (_, id) in containers {

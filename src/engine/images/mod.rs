@@ -1,6 +1,6 @@
-//! Garbage collection of images (I1 to I4): every period it reads how full the file system of the images is. Above the
-//! high threshold it removes unused images, least recently used first, down to the low threshold. With a maximum age it
-//! also removes images that have been unused for longer.
+//! Garbage collection of images (I1 to I4): once per period, it checks how full the file system of the images is.
+//! Above the high threshold it removes unused images, least recently used first, down to the low threshold. With a
+//! maximum age it also removes images that have been unused for longer.
 //!
 //! `users` decides which images are in use, and `seen` when each was last used. A run that fails is repeated in the
 //! next period.
@@ -40,7 +40,7 @@ impl ImageGcPolicy {
     }
 }
 
-/// What a removal is for.
+/// The goal of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Goal {
     /// Remove images that have been unused for longer than the maximum age.
@@ -53,7 +53,7 @@ pub enum Goal {
 
 #[derive(Debug, Default, Serialize)]
 enum State {
-    /// There was no connection yet, or collection is off.
+    /// There has been no connection to the runtime yet, or the collection is off.
     #[default]
     Idle,
     /// The next run begins at this time.
@@ -76,7 +76,7 @@ struct Removal {
     tried: BTreeSet<String>,
     freed: u64,
     errors: Vec<String>,
-    /// The usage before the removal, in per cent.
+    /// The usage before the removal, in percent.
     used_percent: u8,
 }
 
@@ -96,14 +96,14 @@ pub struct Images {
     seen: Seen,
     /// What the record contains, and when it was written. None: there is no record.
     recorded: Option<(Unused, Boot)>,
-    /// The usage that the last statvfs showed, in per cent.
+    /// The usage that the last statvfs showed, in percent.
     used_percent: u8,
-    /// The last run failed: another failure is an event.
+    /// The last run failed, so another failure emits an event.
     failed: bool,
 }
 
 impl Images {
-    /// The record of the previous run, found at the start.
+    /// Takes the record of the previous process, which was found at the start.
     pub fn record_found(&mut self, text: &str, outbox: &mut Outbox) {
         let unused = seen::read(text).unwrap_or_else(|why| {
             let message = format!("record {KEY} is unusable; it is written again: {why}");
@@ -114,8 +114,8 @@ impl Images {
         self.recorded = Some((unused, Boot::default()));
     }
 
-    /// With a maximum age, the time without a use survives a restart. A write is due when an image was used, and
-    /// otherwise rarely.
+    /// With a maximum age, writes the record when it is due, so that the times without a use survive a restart. A
+    /// write is due when an image was used, and otherwise rarely.
     fn keep_record(&mut self, inputs: &mut Inputs<'_>) {
         let Some(max_age) = inputs.policy.max_age else { return };
         let unused = self.seen.unused(inputs.now);
@@ -140,14 +140,14 @@ impl Images {
             State::Waiting(_) if !inputs.policy.is_on() => self.state = State::Idle,
             _ => {}
         }
-        // An old record would be wrong when the age counts again.
+        // An old record would be wrong when a maximum age is set again.
         if inputs.policy.max_age.is_none() && self.recorded.take().is_some() {
             self.seen.found(Unused::new());
             inputs.outbox.record(Owner::ImageRecord, RecordChange::Delete { key: KEY.to_owned() });
         }
     }
 
-    /// The time of the next run.
+    /// Returns the time of the next run.
     pub fn next_deadline(&self) -> Option<Boot> {
         match self.state {
             State::Waiting(at) => Some(at),
@@ -155,7 +155,8 @@ impl Images {
         }
     }
 
-    /// Begins a run, or leaves it out without `may_run`. `running`: the images of the containers that Wherry knows.
+    /// Begins the run that is due, or skips it if `may_run` is false. `running`: the images of the containers that
+    /// Wherry knows.
     pub fn begin_due(&mut self, may_run: bool, running: impl Iterator<Item = String>, inputs: &mut Inputs<'_>) {
         if !matches!(self.state, State::Waiting(_)) {
             return;
@@ -198,7 +199,7 @@ impl Images {
         inputs.outbox.call_runtime(Owner::Images, RuntimeCall::ImageFs, inputs.request_timeout);
     }
 
-    /// The operation in flight has ended.
+    /// Handles the result of the operation in flight.
     pub fn answered(&mut self, result: Result<Answer, OpError>, inputs: &mut Inputs<'_>) {
         match (std::mem::take(&mut self.state), result) {
             (State::Removing(removal), result) => self.removed(removal, result, inputs),
@@ -217,7 +218,7 @@ impl Images {
                 None => self.failed("the runtime reports no image filesystem".to_owned(), inputs),
             },
             (State::Measuring, Ok(Answer::FileSystem(fact))) => self.measured(fact, inputs),
-            (_, Ok(_)) => self.failed("the runtime's answer is of another call".to_owned(), inputs),
+            (_, Ok(_)) => self.failed("the runtime's reply belongs to another call".to_owned(), inputs),
         }
     }
 
@@ -271,7 +272,7 @@ impl Images {
         inputs.outbox.call_runtime(Owner::Images, RuntimeCall::RemoveImage { id }, inputs.request_timeout);
     }
 
-    /// I2, I3: the images that may be removed for this goal, in the order of their removal.
+    /// I2, I3: returns the images that may be removed for this goal, in the order of their removal.
     fn candidates<'l>(
         &self,
         list: &'l ImageList,
@@ -299,7 +300,7 @@ impl Images {
                 inputs.outbox.measure(Measure::ImageCollected { reason });
                 self.seen.removed(&id);
             }
-            // Removed by others meanwhile.
+            // Somebody else has removed the image in the meantime.
             Err(e) if e.is_not_found() => self.seen.removed(&id),
             // Without a connection, every other call would fail too.
             Err(e @ OpError::NotSent(_)) => return self.failed(e.to_string(), inputs),
@@ -339,7 +340,7 @@ impl Images {
         self.state = State::Waiting(inputs.now + inputs.policy.period);
     }
 
-    /// As in a kubelet, only the second failure in a row is an event.
+    /// Ends a failed run. As in a kubelet, the first failure in a row emits no event.
     fn failed(&mut self, why: String, inputs: &mut Inputs<'_>) {
         if std::mem::replace(&mut self.failed, true) {
             inputs.outbox.emit_node_event(Severity::Warning, Reason::ImageGCFailed, why);
@@ -347,7 +348,8 @@ impl Images {
         self.state = State::Waiting(inputs.now + inputs.policy.period);
     }
 
-    /// For `wherry images`: why each image stays, or its place in the order of removal.
+    /// Returns for `wherry images` why each image stays, or its place in the order of removal, and the time since its
+    /// last use.
     pub fn explain(
         &self,
         list: &ImageList,

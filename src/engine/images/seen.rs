@@ -1,5 +1,6 @@
-//! When each image was first seen and last used (I3). Times are on the boot clock. A record keeps for how long each
-//! image has been unused, without the time while Wherry does not run: it depends on no clock that can be set.
+//! When each image was first seen and last used (I3). Times are on the boot clock. A record stores how long each
+//! image has been unused. The time while Wherry does not run is not included, so that the record does not depend on a
+//! clock that can be set.
 
 use crate::api::facts::ImageList;
 use crate::api::ordered::CollectOrdered;
@@ -31,8 +32,7 @@ pub fn write(unused: &Unused) -> String {
     serde_json::to_string(&Record { version: VERSION, unused_seconds: unused.clone() }).unwrap_or_default()
 }
 
-/// # Errors
-/// The record is damaged or of another version.
+/// # Errors The record is damaged or has an unknown version.
 pub fn read(text: &str) -> Result<Unused, String> {
     match serde_json::from_str(text) {
         Ok(Record { version: VERSION, unused_seconds }) => Ok(unused_seconds),
@@ -52,7 +52,7 @@ pub struct Seen {
     images: BTreeMap<String, Image>,
     /// Uses since the last list, by name or id.
     uses: BTreeMap<String, Boot>,
-    /// From the record of the previous run, until the first list.
+    /// The content of the previous process's record, until the first list.
     before: Unused,
 }
 
@@ -60,7 +60,7 @@ pub struct Seen {
 struct Image {
     detected: Boot,
     last_used: Option<Boot>,
-    /// The time without a use in previous runs, up to the start of this one.
+    /// The time without a use under previous processes.
     unused_before: Duration,
 }
 
@@ -85,7 +85,7 @@ impl Seen {
         self.before = before;
     }
 
-    /// Containers use these images.
+    /// Notes that containers use these images.
     pub fn used(&mut self, references: impl Iterator<Item = String>, now: Boot) {
         for reference in references {
             if self.uses.len() < MAX_USES || self.uses.contains_key(&reference) {
@@ -94,8 +94,8 @@ impl Seen {
         }
     }
 
-    /// A list has arrived. The images of the first one may be as old as this run; others were pulled since the last
-    /// list.
+    /// Takes a list. The images in the first list may be as old as this process; new images in later lists were
+    /// pulled since the last list.
     pub fn listed(&mut self, list: &ImageList, now: Boot) {
         let first = if self.listed { now } else { self.start };
         let old = std::mem::take(&mut self.images);
@@ -120,7 +120,7 @@ impl Seen {
         self.images.remove(id);
     }
 
-    /// The time since the image was detected; zero for an unknown one.
+    /// Returns the time since the image was detected; zero for an unknown image.
     pub fn age(&self, id: &str, now: Boot) -> Duration {
         self.images
             .get(id)
@@ -128,22 +128,22 @@ impl Seen {
             .unwrap_or_default()
     }
 
-    /// The time since the last use, or since the detection if there was none.
+    /// Returns the time since the last use, or since the detection if there was no use.
     pub fn unused_for(&self, id: &str, now: Boot) -> Duration {
         self.images.get(id).map(|image| image.unused_for(now)).unwrap_or_default()
     }
 
-    /// For the record.
+    /// Returns the content of the record.
     pub fn unused(&self, now: Boot) -> Unused {
         self.images.iter().map(|(id, image)| (id.clone(), image.unused_for(now).as_secs())).collect_map()
     }
 
-    /// None: no use is known.
+    /// Returns the time since the last use. None: no use is known.
     pub fn since_last_use(&self, id: &str, now: Boot) -> Option<Duration> {
         self.images.get(id).and_then(|image| image.last_used).map(|at| now.since(at))
     }
 
-    /// The order of removal: images without a known use first, then the least recently used.
+    /// Returns the sort key for the removal: images without a known use first, then the least recently used.
     pub fn order(&self, id: &str) -> Option<(Option<Boot>, Reverse<Duration>, Boot)> {
         self.images.get(id).map(|image| (image.last_used, Reverse(image.unused_before), image.detected))
     }

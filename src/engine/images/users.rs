@@ -27,7 +27,7 @@ pub enum Keep {
     Sandboxes,
 }
 
-/// Why the image stays. None: nothing uses it.
+/// Returns why the image stays. None: nothing uses it.
 pub fn keep(image: &ListedImage, list: &ImageList, named: &[Named]) -> Option<Keep> {
     let uses = |reference: &str| refers(reference, image);
     if list.users.iter().any(|user| uses(&user.image) || uses(&user.image_ref)) {
@@ -42,7 +42,7 @@ pub fn keep(image: &ListedImage, list: &ImageList, named: &[Named]) -> Option<Ke
     list.sandbox_image.as_deref().is_some_and(uses).then_some(Keep::Sandboxes)
 }
 
-/// The pods that use or name the image, sorted.
+/// Returns the pods that use or name the image, sorted.
 pub fn pods(image: &ListedImage, list: &ImageList, named: &[Named]) -> Vec<FullName> {
     let users = list.users.iter().filter(|user| refers(&user.image, image) || refers(&user.image_ref, image));
     let named = named.iter().filter(|named| refers(&named.image, image)).map(|named| named.pod.clone());
@@ -52,8 +52,8 @@ pub fn pods(image: &ListedImage, list: &ImageList, named: &[Named]) -> Vec<FullN
     pods
 }
 
-/// Returns true if the name or id means this image. In doubt it does: CRI-O can look up a name without a registry in
-/// several registries.
+/// Returns true if the name or id refers to this image, or may refer to it: CRI-O can look up a name without a
+/// registry in several registries.
 pub fn refers(reference: &str, image: &ListedImage) -> bool {
     if reference.is_empty() {
         return false;

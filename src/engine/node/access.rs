@@ -1,5 +1,5 @@
-//! The access to the node's server (C6): passes the questions of its clients to `engine::cluster::reviews`, and the
-//! answers back.
+//! Access control of the node's server (C6): passes the requests of its clients to `engine::cluster::reviews`, and
+//! returns the decisions.
 
 use super::Engine;
 use crate::engine::cluster::access::{AccessError, AccessRequest};
@@ -15,7 +15,7 @@ impl Engine {
         }
     }
 
-    /// The client of a request has disconnected.
+    /// Handles the disconnection of a request's client.
     pub(super) fn review_gone(&mut self, id: RequestId) {
         if let Some(member) = self.cluster.member_mut() {
             member.reviews.gone(id);

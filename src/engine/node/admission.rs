@@ -14,14 +14,14 @@ use crate::engine::pod::record::Preempted;
 use std::borrow::Cow;
 
 impl Engine {
-    /// A4: records when each new pod was first seen. This follows its admission, so that one write covers both.
+    /// A4: records when each new pod was first seen. This runs after admission, so that one write covers both.
     pub(super) fn record_added(&mut self) {
         for uid in self.admission.take_added() {
             self.with_worker(&uid, |worker, _, _| worker.record.keep());
         }
     }
 
-    /// A3: a user requests a retry of a rejected pod.
+    /// A3: retries the admission of a rejected pod at a user's request.
     pub(super) fn retry(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
         if worker.admission.rejection().is_none() || worker.admission.is_rejected_for_now(worker.pod.as_ref()) {
@@ -32,7 +32,8 @@ impl Engine {
         self.steps.touch(uid.clone());
     }
 
-    /// Starts a worker that has its name and was admitted, or that runs already.
+    /// Starts a worker that holds its full name and is admitted, or whose pod already runs. Returns true if the
+    /// worker starts now.
     pub(super) fn begin(&mut self, uid: &Uid) -> bool {
         let begins = self.may_begin(uid)
             && self.workers.get_mut(uid).is_some_and(|w| {
@@ -46,7 +47,7 @@ impl Engine {
         begins
     }
 
-    /// Admits a pod that runs already, and gives it its name.
+    /// Admits a pod that already runs, and gives it its full name.
     pub(super) fn adopt(&mut self, uid: &Uid) {
         // The record is out of date: the pod was retried after its rejection, and the new record could not be written.
         if self.workers.get(uid).is_some_and(|w| w.admission.rejection().is_some()) {
@@ -61,7 +62,7 @@ impl Engine {
         }
     }
 
-    /// Runs a pass over the pods that request room. True if there is more to step or to evaluate.
+    /// Runs a pass over the pods that request room. Returns true if there is more to step or to evaluate.
     pub(super) fn admit(&mut self) -> bool {
         if !self.desired.is_known() {
             return false;
@@ -90,7 +91,7 @@ impl Engine {
         any
     }
 
-    /// True if there is a decision.
+    /// Carries out the decisions. Returns true if there is at least one.
     fn carry_out(&mut self, decisions: Vec<Decision>) -> bool {
         let any = !decisions.is_empty();
         for decision in decisions {
@@ -149,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// The capacity of the node, and the sum of the requests of the admitted pods.
+    /// Returns the facts of the node, which include its capacity, and the sum of the admitted pods' requests.
     pub fn node(&self) -> (Cow<'_, NodeFacts>, Resources) {
         let node = match with_own(&self.config.node, &self.cluster) {
             Cow::Borrowed(node) => self.shared.devices.with_devices(node),

@@ -1,5 +1,5 @@
-//! Connects the machines of the cluster (`engine/cluster`) with the workers: the API server's pods are desired, their
-//! statuses are reported, and their deletion is confirmed when nothing of them is left.
+//! Connects the state machines of the cluster (`engine/cluster`) with the workers: takes the API server's pods as
+//! desired pods, reports their statuses, and confirms the deletion of a pod when nothing of it is left.
 
 use super::Engine;
 use crate::api::cluster::event_queue::{Entry, Subject};
@@ -37,7 +37,7 @@ use crate::engine::pod::worker::Worker;
 use std::borrow::Cow;
 use std::rc::Rc;
 
-/// This machine as its object on the API server shows it.
+/// Returns the facts of this machine. In a cluster they have the labels and taints of its object on the API server.
 pub(super) fn with_own<'n>(node: &'n NodeFacts, cluster: &Cluster) -> Cow<'n, NodeFacts> {
     cluster.member().map_or(Cow::Borrowed(node), |member| member.own.with_own(node))
 }
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     fn api_answered(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>) {
-        // A cancelled request of the past is no longer known.
+        // A request that was cancelled earlier is no longer known.
         if self.outbox.ops.end(op).is_none() {
             return;
         }
@@ -86,7 +86,7 @@ impl Engine {
 
     fn pods_seen(&mut self, seen: Vec<Seen>, listed: bool) {
         self.show_in_mirrors(&seen);
-        // The answers to our own reports change nothing here.
+        // The answers to Wherry's own reports change nothing here.
         if listed || seen.iter().any(|one| !matches!(one, Seen::Status(..))) {
             self.with_member(|member, step| member.follow(step.outbox));
             self.reject_unsupported();
@@ -95,19 +95,19 @@ impl Engine {
         }
     }
 
-    /// A record of the cluster has been written.
+    /// Handles the end of the write of a cluster record.
     pub(super) fn cluster_recorded(&mut self, op: OpId, result: Result<(), OpError>) {
         self.with_member(|member, step| member.recorded(op, &result, step));
         self.cluster_data_changed();
     }
 
-    /// The number of mirrors on the API server.
+    /// Returns the number of mirror pods on the API server.
     pub fn mirrors(&self) -> usize {
         self.cluster.member().map_or(0, |member| member.pods.mirrors.count())
     }
 
-    /// The expected life of a pod of the API server while the server is away. None: a pod of a manifest, or one whose
-    /// end the server knows.
+    /// Returns what will happen to a pod of the API server while the server is unavailable. None for a pod of a
+    /// manifest, and for a pod whose end the server knows.
     pub fn expectation(&self, pod: &Pod) -> Option<Expectation> {
         let member = self.cluster.member().filter(|_| pod.source.is_api())?;
         // Such a pod keeps no objects (C4), so it would seem to wait for them.
@@ -117,27 +117,28 @@ impl Engine {
         Some(member.expectation(pod, self.now.boot))
     }
 
-    /// C15: why Secrets or tokens are not on the disk, or cannot be read from it, with a remedy.
+    /// C15: returns the reason why Secrets or tokens are not on the disk or cannot be read from it, with a remedy.
     pub fn sealing_problem(&self) -> Option<String> {
         self.cluster.member()?.sealing.problem().map(|problem| problem.to_string())
     }
 
-    /// The connection of a node of a cluster.
+    /// Returns the state of the connection to the API server; None outside a cluster.
     pub fn connection(&self, now: Boot) -> Option<Connection<'_>> {
         self.cluster.member().map(|member| member.connection(now))
     }
 
-    /// The certificates of a node of a cluster.
+    /// Returns the node's certificates; None outside a cluster.
     pub fn certificates(&self) -> Option<&Certificates> {
         self.cluster.member().map(|member| &member.certificates)
     }
 
-    /// The addresses of the node of a cluster, the preferred one first.
+    /// Returns the node's addresses, the preferred one first. The list is empty outside a cluster.
     pub fn addresses(&self) -> &[String] {
         self.cluster.member().map_or(&[], |member| member.addresses.known())
     }
 
-    /// The machine has these addresses. Every status that contains them is reported again.
+    /// Takes over the addresses that the machine has now. If they have changed, every status that contains them is
+    /// reported again.
     pub(super) fn addresses_found(&mut self, found: Vec<String>) {
         let Engine { cluster, config, workers, outbox, .. } = self;
         let have_changed = cluster.member_mut().is_some_and(|member| member.addresses_found(&config.node.name, found));
@@ -145,18 +146,18 @@ impl Engine {
             return;
         }
         outbox.push(Effect::AddressesChanged);
-        // A pod that has ended had the old ones.
+        // The status of a pod that has ended keeps the old addresses.
         for worker in workers.values().filter(|worker| worker.is_shown() && !has_ended(worker)) {
             outbox.publish(&worker.uid, &worker.name);
         }
     }
 
-    /// The files of a certificate of the node were changed (C7).
+    /// Handles the end of an operation on the files of a node certificate (C7).
     pub(super) fn identity_done(&mut self, op: OpId, result: &Result<Answer, OpError>) {
         self.with_member(|member, step| member.certificates.iter_mut().any(|c| c.done(op, result, step)));
     }
 
-    /// W9: pods that wait for a ConfigMap, a Secret or a token continue, and volumes get the new files.
+    /// W9: lets the pods that wait for a ConfigMap, a Secret or a token continue, and updates the files in volumes.
     fn cluster_data_changed(&mut self) {
         let Engine { cluster, workers, steps, now, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
@@ -177,11 +178,11 @@ impl Engine {
         self.compare();
     }
 
-    /// The records of the API server's pods and of their objects, found at the start.
+    /// Takes over the records of the API server's pods and of their objects, which were found at the start.
     pub(super) fn take_cluster_records(&mut self, records: &[StoredRecord]) {
         let Engine { cluster, desired, outbox, now, rng, .. } = self;
         let Some(member) = cluster.member_mut() else {
-            // The node has left its cluster: the Secrets and tokens of its pods do not stay.
+            // The node has left its cluster, so the Secrets and tokens of its pods must not stay on the disk.
             for StoredRecord { key, .. } in records {
                 outbox.record(Owner::Cluster, RecordChange::Delete { key: key.clone() });
             }
@@ -196,28 +197,28 @@ impl Engine {
         }
     }
 
-    /// The API server's pods that are desired on this node now.
+    /// Returns the API server's pods that are desired on this node now.
     pub(super) fn cluster_pods(&self) -> Vec<Rc<Pod>> {
         let Some(member) = self.cluster.member() else { return Vec::new() };
         let desired = member.pods.iter().filter(|(_, bound)| bound.deletion.is_none());
         let desired = desired.filter_map(|(uid, bound)| {
             let pod = bound.pod.as_ref().ok()?;
-            // A worker without a pod only stops the remains of one.
+            // A worker without a pod only stops and removes an orphan.
             let exists = bound.recorded || self.workers.get(uid).is_some_and(|w| w.pod.is_some() || !bound.ended);
-            // A pod starts only with all that it needs, and never again after its end. Perhaps it runs without a
-            // record.
+            // A pod starts only when everything that it needs is known (C4), and never again after its end. It may
+            // already run although its record is missing.
             let may_run = || !bound.ended && (member.has_all_for(pod) || self.pleg.without_worker.shows(uid));
             (exists || may_run()).then(|| pod.clone())
         });
         desired.collect()
     }
 
-    /// The grace period with which the API server deletes the pod.
+    /// Returns the grace period with which the API server deletes the pod; None if it does not delete the pod.
     pub(super) fn deletion_grace(&self, uid: &Uid) -> Option<std::time::Duration> {
         self.cluster.member()?.pods.get(uid)?.deletion
     }
 
-    /// A deletion with a shorter grace period may follow.
+    /// Applies the grace periods of the API server's deletions, because a client may have shortened one.
     pub(super) fn shorten_deletions(&mut self) {
         let Some(member) = self.cluster.member() else { return };
         let deleted: Vec<_> = member.pods.iter().filter_map(|(uid, b)| Some((uid.clone(), b.deletion?))).collect();
@@ -226,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// The worker of a deleted pod is forgotten: nothing of the pod is left.
+    /// Reports the last status of a deleted pod. Its worker is forgotten, because nothing of the pod is left.
     pub(super) fn deleted_pod_is_gone(&mut self, worker: &Worker) {
         let Some(member) = self.cluster.member_mut() else { return };
         if let Some(bound) = member.pods.get(&worker.uid).filter(|bound| bound.deletion.is_some()) {
@@ -235,7 +236,7 @@ impl Engine {
         }
     }
 
-    /// Reports what this step has changed, and begins the requests that are due.
+    /// Reports what this step has changed, and starts the requests that are due.
     pub(super) fn step_cluster(&mut self) {
         if self.cluster.member().is_none() {
             return;
@@ -278,7 +279,7 @@ impl Engine {
         }
     }
 
-    /// Pods that Wherry cannot run have failed.
+    /// Reports the pods that Wherry cannot run as failed.
     fn reject_unsupported(&mut self) {
         let Some(member) = self.cluster.member_mut() else { return };
         let rejected = member.pods.iter().filter(|(_, bound)| !bound.ended);
@@ -290,7 +291,7 @@ impl Engine {
     }
 
     /// Ends pods that have ended on the API server but not on this node: the record of their end was lost, or another
-    /// program has ended them.
+    /// client of the server has set the phase.
     pub(super) fn end_as_at_server(&mut self) {
         let Some(member) = self.cluster.member() else { return };
         let here = |uid: &&Uid| {
@@ -303,7 +304,7 @@ impl Engine {
         }
     }
 
-    /// A mirror that has appeared or changed shows the status of its pod.
+    /// Publishes the status of each pod whose mirror has appeared or changed.
     fn show_in_mirrors(&mut self, seen: &[Seen]) {
         for one in seen {
             let Seen::Mirror(uid, _) = one else { continue };
@@ -314,7 +315,7 @@ impl Engine {
         }
     }
 
-    /// The conditions of readiness gates may have changed.
+    /// Publishes the pods with readiness gates, because the conditions of the gates may have changed.
     fn publish_gated(&mut self) {
         let gated = self.cluster.member().into_iter().flat_map(|member| member.pods.iter());
         let gated = gated.filter(|(_, bound)| bound.pod.as_ref().is_ok_and(|pod| pod.spec().readiness_gates.is_some()));
@@ -353,7 +354,7 @@ impl Engine {
         }
     }
 
-    /// G4: the names of the extended resources are on the disk before the server has them.
+    /// G4: writes the names of the extended resources to the disk before they are reported to the server.
     fn record_resources(&mut self) {
         let Engine { cluster, config, shared, outbox, now, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
@@ -372,7 +373,7 @@ impl Engine {
         }
     }
 
-    /// The node for the API server.
+    /// Returns the report about the node for the API server.
     fn node_report(&self) -> NodeReport {
         let node = &self.config.node;
         let cluster = self.config.cluster.clone().unwrap_or_default();
@@ -411,8 +412,9 @@ impl Engine {
     }
 }
 
-/// The number of live pods of the API server that are kept, and of those that have ended: twice what the node can run,
-/// so that admission decides about all pods of a node that is only full (C17).
+/// Returns the maximum number of the API server's live pods that are kept. The same number applies to pods that have
+/// ended. It is twice the number of pods that the node can run, so that admission decides about all pods of a node
+/// that is merely full (C17).
 fn most_pods(node: &NodeFacts) -> usize {
     const USUAL: u64 = 110;
     let most = Some(node.capacity.get(PODS)).filter(|most| *most > 0).unwrap_or(USUAL);
@@ -436,8 +438,8 @@ fn has_ended(worker: &Worker) -> bool {
     matches!(worker.shown.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// The status of a pod of the API server. The server has the conditions of readiness gates, so only its status has the
-/// transition of `Ready`.
+/// Returns the status of a pod of the API server. Only the server knows the conditions of readiness gates, so the
+/// transition time of `Ready` comes from its copy of the status.
 fn status_for_server(worker: &Worker, bound: Option<&Bound>, member: &Member, now: Wall) -> k8s::PodStatus {
     let mut status = complete(worker, bound, member.addresses.known());
     if worker.pod.as_ref().is_some_and(|pod| pod.spec().readiness_gates.is_some()) {
@@ -446,7 +448,7 @@ fn status_for_server(worker: &Worker, bound: Option<&Bound>, member: &Member, no
     status
 }
 
-/// The status for the API server. `addresses`: of the node.
+/// Returns the complete status for the API server. `addresses` are those of the node.
 fn complete(worker: &Worker, bound: Option<&Bound>, addresses: &[String]) -> k8s::PodStatus {
     let host_network = worker.pod.as_ref().is_some_and(|pod| pod.host_network());
     let mut status = worker.shown.status.clone();
@@ -456,7 +458,7 @@ fn complete(worker: &Worker, bound: Option<&Bound>, addresses: &[String]) -> k8s
     status
 }
 
-/// The event for the API server.
+/// Returns the event in the form in which it is sent to the API server.
 fn entry(notice: &Notice, node: &str, now: Wall) -> Entry {
     let subject = notice.pod.as_ref().map(|pod| {
         // kubectl looks for the events of a mirror under the UID of its pod.

@@ -11,7 +11,7 @@ use crate::engine::pod::worker::Worker;
 use std::time::Duration;
 
 impl Engine {
-    /// A10: the node is cordoned.
+    /// A10: returns true if the node is cordoned.
     pub fn is_cordoned(&self) -> bool {
         self.cordon.is_on()
     }
@@ -36,7 +36,7 @@ impl Engine {
         self.admission.room_changed();
     }
 
-    /// A11: evicted pods start again unless the node is cordoned.
+    /// A11: lets evicted pods start again unless the node is cordoned.
     pub(super) fn release_evicted(&mut self) {
         let evicted = |w: &Worker| w.demand.is_evicted_through_api() && !self.cordon.is_on();
         let evicted: Vec<Uid> = self.workers.values().filter(|w| evicted(w)).map(|w| w.uid.clone()).collect();
@@ -45,7 +45,7 @@ impl Engine {
         }
     }
 
-    /// A11: kills the pod. It starts again after its end, or after the end of the cordon.
+    /// A11: kills the pod. It starts again after it has ended, or on a cordoned node after `uncordon`.
     ///
     /// # Errors
     /// There is no such pod, or the grace period is too long.
@@ -63,11 +63,12 @@ impl Engine {
             return Err(RequestError::UnknownPod(uid.clone()));
         };
         let before = self.outbox.begun_records().len();
-        // A pod that waits for `uncordon` runs nothing, and an eviction would change nothing.
+        // A pod that waits for `uncordon` runs nothing, so an eviction would change nothing.
         if !self.workers.get(uid).is_some_and(|worker| worker.admission.is_held_by_cordon(&worker.state)) {
             let kill = Kill { by: TerminationSource::ApiEviction, message: None, grace };
             self.kill(KillId::ApiEviction(pod.clone()), uid.clone(), kill);
-            // W8: if the pod has been edited, it has no successor under its own UID.
+            // W8: settle first. If the pod has been edited, this makes it undesired, so that its release starts no
+            // successor under its own UID.
             self.settle_all();
             self.release_evicted();
             self.outbox.publish(uid, &pod);

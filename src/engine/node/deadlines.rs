@@ -1,7 +1,7 @@
 //! When the engine is due without an event from outside, and what is due then.
 //!
-//! Each part has a deadline that follows from its state, so nothing has to be set or cleared when the state changes.
-//! The pods' deadlines are kept in order, because there are many.
+//! The deadline of each part follows from its state, so nothing has to be set or cleared when the state changes. The
+//! pods' deadlines are kept sorted, because there are many.
 
 use super::due::{Due, Part};
 use crate::api::time::{Boot, Now};
@@ -10,13 +10,13 @@ use crate::engine::log_rotation::LogRotation;
 use crate::engine::node::Engine;
 
 impl Engine {
-    /// The time of the next `Event::Due`, unless an event changes it. It may have passed.
+    /// Returns the time of the next `Event::Due`, which may already have passed. Any event may change it.
     pub fn next_deadline(&self) -> Option<Boot> {
         let parts = Part::ALL.into_iter().filter_map(|part| self.deadline_of(part));
         parts.chain(self.steps.next_deadline()).chain(self.pleg.rereads().next()).min()
     }
 
-    /// Everything that has a deadline.
+    /// Returns everything that has a deadline, together with the deadline.
     pub fn deadlines(&self) -> Vec<(Due, Boot)> {
         let parts = Part::ALL.into_iter().filter_map(|part| Some((Due::Part(part), self.deadline_of(part)?)));
         let pods = self.steps.deadlines().map(|(uid, at)| (Due::Pod(uid.clone()), at));
@@ -74,12 +74,13 @@ impl Engine {
             Part::Images => self.images_are_due(),
             Part::Eviction => self.eviction_is_due(),
             Part::Logs => self.with_logs(LogRotation::check_due),
-            // Each step does what they wait for.
+            // Every step handles these parts anyway.
             Part::Admission | Part::Leftovers | Part::Slots | Part::Cluster | Part::Manifests => {}
         }
     }
 
-    /// Handles one part or pod as if it were due. For tests: a part that is due early, or a step without a change.
+    /// Handles one part or pod as if it were due. Tests use this to make a part due early, or to step without a
+    /// change.
     #[doc(hidden)]
     pub fn step_early(&mut self, due: &Due, now: Now) -> Vec<Effect> {
         self.begin_step(now);

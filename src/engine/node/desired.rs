@@ -45,7 +45,7 @@ impl Engine {
         self.take_cluster_records(&of_cluster);
     }
 
-    /// The manifest directory has changed, or has been read for the first time (D1).
+    /// Handles a report: the manifest directory has changed, or has been read for the first time (D1).
     pub(super) fn manifests_reported(&mut self, report: ManifestReport) {
         let workers = &self.workers;
         let resized = |new: &Pod| {
@@ -68,7 +68,7 @@ impl Engine {
         self.desired.files.records_written(result, &setting, &mut self.outbox);
     }
 
-    /// The pods of a source have changed.
+    /// Compares the desired pods with the workers, because the pods of a source have changed.
     pub(super) fn compare(&mut self) {
         if !self.desired.has_manifests() {
             return;
@@ -97,7 +97,7 @@ impl Engine {
         self.handle_early(early);
     }
 
-    /// W9: a pod that waits for a ConfigMap or a Secret tries again as soon as the object changes.
+    /// W9: lets the pods that wait for a ConfigMap or a Secret try again as soon as the object changes.
     fn data_changed(&mut self) {
         let changed = self.desired.take_changed_data();
         if changed.is_empty() {
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// W25: recorded pods come first.
+    /// W25: creates the workers of the recorded pods. They take their names before new pods do.
     fn revive(&mut self, recorded: Vec<Record>) {
         for record in recorded {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
@@ -119,7 +119,7 @@ impl Engine {
                 self.shared.devices.restore(&uid, &record.history.devices);
                 let worker = Worker::revive(record, self.now, &self.config.fixed.boot_id);
                 if worker.is_from_api_server() && worker.ending.end.is_terminal() {
-                    // C2: perhaps the last run did not report it.
+                    // C2: the last run may not have reported the end.
                     self.outbox.publish(&uid, &name);
                 }
                 self.insert_worker(&uid, Entry::default(), worker);
@@ -128,7 +128,8 @@ impl Engine {
         }
     }
 
-    /// W21: a pod without a worker in a list from before the sources were read takes its name before new pods.
+    /// W21: adopts the pods without a worker that a list showed before the sources were read. They take their names
+    /// before new pods do.
     fn claim(&mut self, chosen: &BTreeMap<Uid, Rc<Pod>>) {
         for (uid, unclaimed) in self.pleg.without_worker.unclaimed.clone() {
             if self.workers.contains_key(&uid) {
@@ -142,7 +143,7 @@ impl Engine {
         }
     }
 
-    /// Returns true if another pod has this name, so that one that runs under it has to stop (W8).
+    /// Returns true if another pod has this name, so that the pod that runs under it has to stop (W8).
     fn is_wanted(&self, name: &FullName, chosen: &BTreeMap<Uid, Rc<Pod>>) -> bool {
         self.desired.names().is_taken(name) || chosen.values().any(|pod| pod.name == *name)
     }
@@ -151,7 +152,7 @@ impl Engine {
     fn compare_with_workers(&mut self, chosen: BTreeMap<Uid, Rc<Pod>>) {
         let drained = self.drained_names();
         let undesired: Vec<Uid> = self.workers.keys().filter(|uid| !chosen.contains_key(*uid)).cloned().collect();
-        // A pod of the API server is no other version of the pod of a manifest that has its name.
+        // A pod of the API server is not another version of a manifest's pod with the same name.
         let names: BTreeSet<(&FullName, bool)> =
             chosen.values().map(|pod| (&pod.name, pod.is_from_api_server())).collect_set();
         let is_edited = |w: &Worker| names.contains(&(&w.name, w.is_from_api_server()));
@@ -217,7 +218,7 @@ impl Engine {
             return;
         }
         let name = worker.name.clone();
-        // It is desired again while it terminates (W6), or it changed under a fixed UID (D3).
+        // The pod is desired again while it terminates (W6), or it changed under a fixed UID (D3).
         if worker.is_other_than(&pod) {
             let another = name != pod.name;
             worker.demand.successor = Some(pod);
@@ -234,19 +235,20 @@ impl Engine {
             self.outbox.publish(uid, &name);
             self.steps.touch(uid.clone());
         } else if worker.pod.as_ref().is_some_and(|p| p.source != pod.source) {
-            // The same pod in another file.
+            // The same pod is now defined in another file.
             worker.continue_as(pod);
         }
     }
 
-    /// W22: adds a worker, behind the pods with the same full name (W8). `place`: the place of the worker that it
-    /// replaces under its UID (A1).
+    /// W22: adds a worker, which queues behind the pods with the same full name (W8). `place` is the place in the
+    /// admission order of the worker that it replaces under its UID (A1).
     pub(super) fn add_worker(&mut self, pod: Rc<Pod>, place: Option<u64>) {
         let (uid, name) = (pod.uid.clone(), pod.name.clone());
         // W29: a pod that starts again has no ephemeral containers.
         let pod = if pod.ephemeral.is_empty() { pod } else { Rc::new(pod.with_ephemeral(Vec::new())) };
-        // For a new pod the runtime has nothing, so that no status read has to precede its start. A UID from a manifest
-        // is an exception: another owner may use it since the last list (W21). An API server uses each UID once.
+        // The runtime has nothing of a new pod, so no status read has to precede its start. A UID from a manifest is
+        // an exception: another owner may have used it since the last list (W21). An API server uses each UID only
+        // once.
         let may_be_shared = pod.has_own_uid() && !pod.is_from_api_server();
         let nothing = self.pleg.knows_nothing_of(&uid) && !may_be_shared;
         let entry = if nothing { Entry::empty(self.generation) } else { Entry::default() };
@@ -270,14 +272,14 @@ impl Engine {
         self.admission.added(uid);
     }
 
-    /// S4: during a shutdown only pods that may already be running start.
+    /// S4: returns true if the pod may start. During a shutdown only pods that may already be running start.
     pub(super) fn may_begin(&self, uid: &Uid) -> bool {
-        // (Meanwhile only pods that were found running are admitted.)
+        // During a shutdown only pods that were found running are admitted.
         let runs = || self.workers.get(uid).is_some_and(|w| !w.history.waiting || w.admission.is_admitted());
         !self.shutdown.is_on() || runs() || !self.pleg.knows_nothing_of(uid)
     }
 
-    /// W8: first come first served.
+    /// W8: queues the pod for its full name, first come, first served.
     pub(super) fn queue_for_name(&mut self, uid: &Uid, name: FullName) {
         if self.desired.names_mut().add(name, uid.clone()) {
             self.begin(uid);
@@ -294,7 +296,7 @@ impl Engine {
         self.steps.touch(uid.clone());
     }
 
-    /// W8: a running pod takes its name before a pod that has not started.
+    /// W8: gives a running pod its name before a pod that has not started.
     pub(super) fn put_first(&mut self, uid: &Uid) {
         let Some(name) = self.workers.get(uid).map(|w| w.name.clone()) else { return };
         let first = self.desired.names().first(&name).cloned();
@@ -310,7 +312,7 @@ impl Engine {
         self.admission.room_changed();
     }
 
-    /// Sends a worker that has started nothing back to waiting. False if it has started something.
+    /// Sends a worker that has started nothing back to `Waiting`. Returns false if it has started something.
     fn wait_again(&mut self, uid: &Uid) -> bool {
         let nothing = self.pleg.cache.get(uid).is_none_or(|e| e.facts().sandboxes.is_empty());
         self.workers.get_mut(uid).is_some_and(|w| nothing && w.wait_again())
@@ -325,14 +327,14 @@ impl Engine {
         self.pleg.add(uid.clone(), entry);
     }
 
-    /// A10: a new version is bound to the node like the version before it.
+    /// A10: returns true if the version before this one is bound to the node, which binds the new version too.
     fn follows_bound(&self, worker: &Worker) -> bool {
         let before = self.desired.names().pods(&worker.name).filter_map(|uid| self.workers.get(uid));
         let mut before = before.filter(|w| w.pod.is_some() && w.history.is_bound());
         before.any(|w| !w.demand.is_drained() && !w.demand.is_evicted_through_api())
     }
 
-    /// W8: the next pod with this name may start.
+    /// W8: frees the name of this pod, so that the next pod with the name may start.
     pub(super) fn free_name(&mut self, name: &FullName, uid: &Uid) {
         if let Some(next) = self.desired.names_mut().leave(name, uid) {
             self.begin(&next);

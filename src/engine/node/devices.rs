@@ -30,14 +30,14 @@ impl Engine {
             DeviceEvent::Lost { resource, why } => {
                 self.shared.devices.lost(&resource);
                 let message =
-                    format!("the device plugin of {resource} is lost: {why}; running pods keep their devices");
+                    format!("the device plugin of {resource} is gone: {why}; running pods keep their devices");
                 self.outbox.emit_node_event(Severity::Warning, Reason::DevicePlugin, message);
                 self.devices_changed();
             }
         }
     }
 
-    /// G2: pods that wait for devices are evaluated again, and containers without them are tried again.
+    /// G2: evaluates the pods that wait for devices again, and retries the containers that lack their devices.
     pub(super) fn devices_changed(&mut self) {
         self.admission.room_changed();
         for (uid, worker) in &mut self.workers {

@@ -10,13 +10,13 @@ pub enum Part {
     Relist,
     /// The next status call to the runtime.
     RuntimeStatus,
-    /// The period of a group, or of the whole shutdown, is over.
+    /// The end of the period of a shutdown group, or of the whole shutdown.
     Shutdown,
-    /// A9: a victim of preemption may start again.
+    /// A9: the time from which a preempted pod may start again.
     Admission,
-    /// Call logind again.
+    /// The next attempt to call logind.
     Logind,
-    /// The directory or the cgroup of a removed pod is due for removal (W26).
+    /// The removal of the directory or the cgroup of a removed pod (W26).
     Leftovers,
     /// The next garbage collection of images.
     Images,
@@ -24,11 +24,11 @@ pub enum Part {
     Eviction,
     /// The next check of a container's log.
     Logs,
-    /// A hanging call gives its slot to the next pod.
+    /// The time at which a hanging call loses its slot to the next pod.
     Slots,
     /// The next request to the API server.
     Cluster,
-    /// Write the records of manifests again.
+    /// The next attempt to write the records of manifests.
     Manifests,
 }
 
@@ -50,17 +50,17 @@ impl Part {
     ];
 }
 
-/// What has a deadline.
+/// Something that has a deadline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Due {
     Part(Part),
     /// The pod's worker.
     Pod(Uid),
-    /// P8: repeat the status read of the pod.
+    /// P8: the repetition of the pod's status read.
     Reread(Uid),
 }
 
-/// As `wherry debug dump` shows it.
+/// The form in which `wherry debug dump` shows it.
 impl fmt::Display for Due {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -7,18 +7,18 @@ use crate::engine::control::ephemeral::Origin;
 use crate::engine::control::{EphemeralRequest, Reply, RequestError, RequestId};
 use crate::engine::pod::record;
 
-/// The new containers with a security context of their own, as errors.
+/// Returns an error for each new container that has a security context of its own.
 fn privileges(list: &[k8s::EphemeralContainer], existing: &[k8s::EphemeralContainer]) -> Vec<Invalid> {
     let new = list.iter().enumerate().filter(|(_, c)| c.security_context.is_some() && !existing.contains(c));
     let error = |(i, _)| Invalid {
         field: format!("spec.ephemeralContainers[{i}].securityContext"),
-        message: "Forbidden: the control socket permits none; use kubectl with the role edit".to_owned(),
+        message: "Forbidden: not permitted on the control socket; use kubectl with the role `edit`".to_owned(),
     };
     new.map(error).collect()
 }
 
 impl Engine {
-    /// The answer follows when the record of the pod contains the containers.
+    /// Adds ephemeral containers to the pod. The answer follows when the pod's record contains them.
     pub(super) fn add_ephemeral(
         &mut self,
         id: RequestId,

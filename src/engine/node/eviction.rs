@@ -1,4 +1,5 @@
-//! Connects node-pressure eviction with the pods: which may be evicted, how they are killed, and which starts again.
+//! Connects node-pressure eviction with the pods: selects the pods that may be evicted, kills them, and lets them
+//! start again.
 
 use super::Engine;
 use crate::api::eviction::Condition;
@@ -20,7 +21,7 @@ use std::cmp::Reverse;
 const OWN_LIMIT: &str = "ephemeralpodfs.limit";
 
 impl Engine {
-    /// E4: running pods that are not critical and do not end already.
+    /// E4: returns the running pods that are neither critical nor terminating.
     fn candidates(&self) -> impl Iterator<Item = (&Uid, &Worker)> {
         let workers = self.workers.iter().map(|(uid, worker)| (uid, worker.as_ref()));
         workers.filter(|(_, w)| w.state.is_sync() && w.pod.is_some() && w.admission.requests.priority < CRITICAL)
@@ -55,12 +56,12 @@ impl Engine {
         self.workers.values().map(Box::as_ref).filter(evicted)
     }
 
-    /// E2: the conditions of the node that are true.
+    /// E2: returns the pressure conditions of the node that are true.
     pub fn conditions(&self) -> impl Iterator<Item = Condition> {
         self.reclaim.eviction.pressure().conditions()
     }
 
-    /// The last measurement of the node's levels and its time, at most about a minute old.
+    /// Returns the last measurement of the node's levels and its time. It is at most about a minute old.
     pub fn levels(&self) -> Option<(Boot, &Levels)> {
         self.reclaim.eviction.last()
     }
@@ -104,7 +105,7 @@ impl Engine {
         self.with_eviction(Eviction::memory_is_short);
     }
 
-    /// The removal of images may have ended.
+    /// Continues an eviction that waited for a removal of images, if that has ended.
     pub(super) fn images_may_be_reclaimed(&mut self) {
         if self.reclaim.images_are_reclaimed() {
             let actions = self.with_eviction(Eviction::images_reclaimed);
@@ -136,7 +137,8 @@ impl Engine {
         }
     }
 
-    /// E5: one pod starts again after each measurement without pressure: the highest priority first, then the oldest.
+    /// E5: after a measurement without pressure, lets one pod start again: the one with the highest priority, and
+    /// among equals the oldest.
     fn restart_evicted(&mut self) {
         let due = |w: &&Worker| w.history.evicted.as_ref().is_none_or(|of| restart::left(of, self.now.wall).is_zero());
         let finished = self.evicted_pods().filter(|w| w.state.is_finished()).filter(due);

@@ -1,9 +1,9 @@
-//! Removes what previous runs left on the host, once in a run.
+//! Removes what previous runs left on the host, once per run.
 //!
-//! With the first list: the empty CNI results of our sandboxes. libcni writes the network result of a sandbox without
-//! fsync. A power cut can leave the file empty, and then the runtime can neither stop nor remove the sandbox. The
-//! engine handles the list only after the removal. Pods with a record do not wait for it. If the removal fails, the log
-//! names the file.
+//! With the first list: the empty CNI result files of Wherry's own sandboxes. libcni writes the network result of a
+//! sandbox without fsync. A power cut can leave the file empty, and then the runtime can neither stop nor remove the
+//! sandbox. The engine handles the list only after the removal. Pods with a record do not wait for it. If the removal
+//! fails, the log names the file.
 //!
 //! After the first list: the cgroups of pods that neither the runtime nor the engine knows.
 
@@ -17,7 +17,7 @@ use crate::engine::op::OpError;
 use crate::engine::owner::Owner;
 
 impl Engine {
-    /// The runtime has answered a list call.
+    /// Handles the runtime's answer to a list call.
     pub(super) fn list_answered(&mut self, result: Result<Answer, OpError>) {
         match self.leftovers.host_cleanup.take_list(result, &self.config.fixed.owner) {
             AfterList::Handle(result) => self.listed(result),
@@ -33,7 +33,7 @@ impl Engine {
         }
     }
 
-    /// Removes the cgroups of dead pods. A pod with a worker loses its cgroup at its end.
+    /// Removes the cgroups of dead pods. The cgroup of a pod with a worker is removed when the pod ends.
     pub(super) fn sweep_cgroups(&mut self, list: &Listed) {
         let in_runtime = list.sandboxes.iter().map(|s| &s.uid).chain(list.containers.iter().map(|c| &c.uid));
         let known = in_runtime.chain(self.workers.keys()).cloned().collect_set();

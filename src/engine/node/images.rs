@@ -16,7 +16,7 @@ use crate::engine::owner::Owner;
 use std::time::Duration;
 
 impl Engine {
-    /// The images that manifests and pods name, and those of the containers that Wherry knows.
+    /// Returns the images that manifests and pods name, and the images of the containers that Wherry knows.
     fn named_images(&self) -> Vec<Named> {
         let of_workers = self.workers.values().flat_map(|w| w.pod.iter().chain(&w.demand.successor));
         let mut named = Vec::new();
@@ -52,7 +52,8 @@ impl Engine {
         self.outbox = outbox;
     }
 
-    /// Before the manifests and the pods of the runtime are known, it is unknown which images are in use.
+    /// Returns true if images may be removed. Until the manifests and the runtime's pods are known, it is unknown
+    /// which images are in use.
     fn may_collect_images(&self) -> bool {
         self.runtime.is_up() && self.knows_its_pods()
     }
@@ -75,14 +76,15 @@ impl Engine {
         self.with_images(|_, images, inputs| images.answered(result, inputs));
     }
 
-    /// C1: the next report of the node contains the images of this list.
+    /// C1: stores the images of this list for the next report about the node.
     fn report_images(&mut self, result: &Result<Answer, OpError>) {
         if let (Some(member), Ok(Answer::Images(list))) = (self.cluster.member_mut(), result) {
             member.status.images = largest(list);
         }
     }
 
-    /// E3: without a connection nothing begins.
+    /// E3: starts to remove unused images. Does nothing without a connection to the runtime, or while the images in
+    /// use are unknown.
     pub(super) fn reclaim_images(&mut self) {
         if self.may_collect_images() {
             self.with_images(|_, images, inputs| images.reclaim(inputs));

@@ -1,8 +1,8 @@
-//! Kills by other parts than the manifests, and their release (W5, W6, W27). Requests that arrive before the sources
-//! have been read (D1) wait in `desired`.
+//! Kills for causes other than the manifests, and their release (W5, W6, W27). Requests that arrive before the
+//! sources have been read (D1) wait in `desired`.
 //!
-//! A drain applies to a full name: it also holds back a new version of the manifest and the pods that wait for the name
-//! (W27). It is forgotten together with the last pod of that name.
+//! A drain applies to a full name: it also holds back a new version of the manifest and the pods that wait for the
+//! name (W27). The drain is forgotten together with the last pod of that name.
 
 use super::Engine;
 use crate::api::names::{FullName, Uid};
@@ -18,7 +18,7 @@ impl Engine {
             return early.push(Early::Kill(id, uid, kill));
         }
         if !self.workers.contains_key(&uid) {
-            // Nothing of it runs; an orphan is stopped anyway.
+            // Nothing of the pod runs, or it is an orphan, which is stopped anyway.
             return self.outbox.push(Effect::Killed { id });
         }
         self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(Some(id), &kill, entry, ctx));
@@ -45,21 +45,21 @@ impl Engine {
             self.with_worker(&uid, |worker, _, ctx| worker.release(by, ctx));
             self.steps.touch(uid);
         }
-        // A9: a victim that waits only for room now is evaluated.
+        // A9: admission evaluates a victim that now waits only for room.
         self.admission.room_changed();
     }
 
-    /// W6: the pod must run again, but a cause other than its own termination prevents that.
+    /// W6: returns true if the pod has to run again, but a cause other than its own termination still prevents it.
     pub fn is_held_back(&self, uid: &Uid) -> bool {
         self.workers.get(uid).is_some_and(|w| w.demand.is_held_back())
     }
 
-    /// Only the pod's status remains.
+    /// Returns true if only the pod's status remains.
     pub fn is_finished(&self, uid: &Uid) -> bool {
         self.workers.get(uid).is_some_and(|w| w.state.is_finished())
     }
 
-    /// W27: the names whose new pods are held back.
+    /// W27: returns the names whose new pods are held back.
     pub(super) fn drained_names(&self) -> BTreeSet<FullName> {
         self.workers.values().filter(|w| w.demand.is_drained()).map(|w| w.name.clone()).collect_set()
     }

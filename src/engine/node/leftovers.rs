@@ -1,4 +1,4 @@
-//! What previous runs left on the host, and how far its removal is.
+//! What previous runs left on the host, and the progress of its removal.
 
 use crate::api::facts::Listed;
 use crate::api::names::SandboxId;
@@ -14,7 +14,7 @@ pub(super) struct Leftovers {
     pub orphaned_directories: OrphanedDirectories,
 }
 
-/// Whether the empty network results have been removed.
+/// The progress of the removal of empty CNI results.
 #[derive(Debug, Default, Serialize)]
 pub(super) enum HostCleanup {
     /// No list has arrived yet.
@@ -26,7 +26,7 @@ pub(super) enum HostCleanup {
 }
 
 impl HostCleanup {
-    /// Takes the answer to a list call. `owner`: the value of our own annotation.
+    /// Takes the answer to a list call, and returns what to do next. `owner` is the value of Wherry's own annotation.
     pub fn take_list(&mut self, result: Result<Answer, OpError>, owner: &str) -> AfterList {
         match (&self, result) {
             (HostCleanup::Due, Ok(Answer::Listed(list))) => {
@@ -43,7 +43,7 @@ impl HostCleanup {
         }
     }
 
-    /// The removal has ended. Returns the list that waited for it.
+    /// Notes that the removal has ended. Returns the list that waited for it.
     pub fn networks_removed(&mut self) -> Option<Listed> {
         match std::mem::replace(self, HostCleanup::Done) {
             HostCleanup::RemovingNetworks(list) => Some(*list),
@@ -52,13 +52,13 @@ impl HostCleanup {
     }
 }
 
-/// What follows a list.
-// As for `Event`.
+/// What to do with the answer to a list call.
+// For the same reason as `Event`.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, PartialEq)]
 pub(super) enum AfterList {
     Handle(Result<Answer, OpError>),
-    /// Remove the empty network results of these sandboxes first.
+    /// Remove the empty CNI results of these sandboxes first.
     RemoveNetworks(Vec<SandboxId>),
 }
 

@@ -15,7 +15,7 @@ impl Engine {
         f(&mut self.logs, &mut inputs)
     }
 
-    /// The containers of the pod may have changed.
+    /// Updates the set of logs that are rotated, because the containers of the pod may have changed.
     pub(super) fn update_logs(&mut self, uid: &Uid) {
         let pod = self.workers.get(uid).and_then(|worker| worker.pod.clone());
         let Engine { logs, pleg, config, outbox, now, .. } = self;

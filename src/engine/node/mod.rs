@@ -1,16 +1,17 @@
-//! The engine: passes each event to its machine, and steps the workers that the event concerns.
+//! The engine: passes each event to its state machine, and steps the workers that the event concerns.
 //!
 //! `Engine::step` is the only function that changes the engine: it takes an event and the time, and returns effects.
-//! Each machine in `engine/` owns its state. The modules here connect the machines with the workers: `desired` compares
-//! the desired pods with the workers, `replace` replaces edited pods, `kills` handles kills by other parts, `requests`
-//! carries out the requests of users, `host_cleanup` removes what earlier runs left on the host, `images` connects the
-//! garbage collection of images with the pods, `eviction` does so for node-pressure eviction, `logs` for the rotation
-//! of logs, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of an API server,
-//! `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of admission and the
-//! orders of the node shutdown, `readiness` decides whether the node is ready, `view` and `worker_status` provide the
-//! data for the API (`shown`), `shared` has what the pods share, `reclaim` what makes room, `leftovers` what earlier
-//! runs left, `steps` knows which workers have to be stepped, `deadlines` finds what is due without an event (`due`),
-//! and `dump` shows the whole state.
+//! Each state machine in `engine/` owns its state. The modules here connect these machines with the workers:
+//! `desired` compares the desired pods with the workers, `replace` replaces edited pods, `kills` handles kills for
+//! other causes, `requests` carries out the requests of users, `host_cleanup` removes what earlier runs left on the
+//! host, `images` connects the garbage collection of images with the pods, `eviction` does so for node-pressure
+//! eviction, `logs` for the rotation of logs, `devices` for device plugins, `cordon` for cordons of the node,
+//! `cluster` for the pods of an API server, `pleg` adopts the pods that a list shows, `admission` and `shutdown`
+//! carry out the decisions of admission and the orders of the node shutdown, `readiness` decides whether the node is
+//! ready, `view` and `worker_status` provide the data for the API (`shown`), `shared` holds what the pods share,
+//! `reclaim` holds the machines that free disk space and memory, `leftovers` holds what earlier runs left, `steps`
+//! knows which workers have to be stepped, `deadlines` finds what is due without an event (`due`), and `dump` shows
+//! the whole state.
 
 mod access;
 mod admission;
@@ -99,7 +100,7 @@ pub struct Engine {
     cordon: Cordon,
     cluster: Cluster,
     admission: NodeAdmission,
-    /// Boxed, because a node of the map has room for 11 values.
+    /// Boxed, because each node of a B-tree map allocates space for 11 values.
     workers: BTreeMap<Uid, Box<Worker>>,
     container_ends: ContainerEnds,
     #[serde(flatten)]
@@ -145,7 +146,7 @@ impl Engine {
         self.addresses_found(addresses);
     }
 
-    /// Handles an event. The effects are in the order in which they have to start.
+    /// Handles an event. Returns the effects in the order in which they have to start.
     pub fn step(&mut self, event: Event, now: Now) -> Vec<Effect> {
         self.begin_step(now);
         let could_start = self.may_start();
@@ -240,7 +241,7 @@ impl Engine {
     fn operation_ended(&mut self, op: OpId, result: Result<Answer, OpError>) {
         self.answer_durable(op, result.as_ref().err());
         match self.outbox.ops.end(op) {
-            // A forgotten operation.
+            // The operation was forgotten.
             None => {}
             Some(Owner::Exec) => self.executed(op, result),
             Some(Owner::Stream) => self.stream_answered(op, result),
@@ -254,9 +255,9 @@ impl Engine {
             Some(Owner::ImageList) => self.images_listed(op, result),
             Some(Owner::Relist) => self.list_answered(result),
             Some(Owner::EmptyNetworks) => self.networks_removed(),
-            // The adapter logs what it removes. A cgroup that stays harms nothing.
+            // The adapter logs what it removes. A cgroup that remains does no harm.
             Some(Owner::CgroupSweep) => {}
-            // Without the record, images only stay for longer. A later run writes it again.
+            // Without the record, images only stay longer. A later garbage collection writes it again.
             Some(Owner::ImageRecord) => {}
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
             Some(Owner::Cluster) => self.cluster_recorded(op, result.map(|_| ())),
@@ -289,7 +290,8 @@ impl Engine {
         }
     }
 
-    /// P6: the runtime is ready and PLEG is healthy. S4: it is known which pods a shutdown has begun to stop.
+    /// Returns true if pods may start: the runtime is ready and PLEG is healthy (P6), and it is known which pods a
+    /// shutdown has begun to stop (S4).
     fn may_start(&self) -> bool {
         self.runtime.is_ready() && self.pleg.schedule.is_healthy(self.now.boot) && !self.shutdown.holds_starts()
     }
@@ -298,10 +300,10 @@ impl Engine {
         self.steps.touch_all(self.workers.keys().cloned());
     }
 
-    /// Steps the touched workers and the node's own machines until no step causes another one.
+    /// Steps the touched workers and the node's own state machines until no step causes another one.
     fn settle_all(&mut self) {
         self.remove_orphaned_directories();
-        // S4: a group that begins in this step starts nothing any more.
+        // S4: once the shutdown of a group begins in this step, its pods start nothing more.
         self.step_shutdown();
         self.settle();
         while self.replace_outdated() || self.admit() || self.step_shutdown() {
@@ -387,7 +389,7 @@ impl Engine {
         }
     }
 
-    /// Removes a worker, and what other parts of the node have for it.
+    /// Removes a worker, and everything that other parts of the node store for it.
     fn remove_worker(&mut self, uid: &Uid) -> Option<Box<Worker>> {
         let worker = self.workers.remove(uid)?;
         self.free_name(&worker.name, uid);
@@ -431,15 +433,16 @@ impl Engine {
         }
     }
 
-    /// Removes each orphaned directory that is due, once all that could refer to it has been read.
+    /// Starts the removal of each orphaned directory that is due, once everything that could refer to it has been
+    /// read.
     fn remove_orphaned_directories(&mut self) {
         if !self.knows_its_pods() {
             return;
         }
-        // Another owner's pod (W21), or one of ours that is not an orphan yet (C3), may use the directory.
+        // Another owner's pod (W21), or one of Wherry's own that is not an orphan yet (C3), may use the directory.
         let may_run = |uid: &Uid| !self.pleg.knows_nothing_of(uid);
         for (uid, name) in self.leftovers.orphaned_directories.take_due(may_run, self.now.boot, &mut self.outbox) {
-            // The runtime has nothing of ours for this UID.
+            // The runtime has nothing of Wherry's own for this UID.
             let worker = Worker::leftover(uid.clone(), name, self.now);
             self.insert_worker(&uid, Entry::empty(self.generation), worker);
             self.steps.touch(uid);

@@ -43,13 +43,13 @@ impl Engine {
         self.container_ends.retain(|uid| self.workers.contains_key(uid) || pods.shows(uid));
     }
 
-    /// C3: the server's pods are known, so that each pod without a worker is an orphan. The records alone do not show
-    /// that: the record of a running pod may be missing because the disk was full.
+    /// C3: returns true if the server's pods are known, so that each pod without a worker is an orphan. The records
+    /// alone do not show that: the record of a running pod may be missing because the disk was full.
     pub(super) fn were_listed(&self) -> bool {
         self.cluster.member().is_none_or(|member| member.pods.were_listed())
     }
 
-    /// W21: a pod of ours without a worker.
+    /// W21: adopts one of Wherry's own pods that has no worker, to stop and remove it.
     pub(super) fn adopt_orphan(&mut self, uid: &Uid, orphan: Unclaimed) {
         let Unclaimed { name, grace, .. } = orphan;
         self.outbox.measure(Measure::OrphanedPod);
@@ -60,9 +60,9 @@ impl Engine {
         self.add_orphan(uid, name, grace);
     }
 
-    /// W8: the runtime shows the pod under another name, because it was renamed under its own UID while Wherry was
-    /// away, and its record was lost. What runs ends first, and has its name meanwhile. False if this is not so, or if
-    /// the worker stops what runs anyway.
+    /// W8: ends a pod that the runtime shows under a former name, because it was renamed under its own UID while
+    /// Wherry was not running, and its record was lost. The pod holds the former name until it has ended. Returns
+    /// false if the name is the same, or if the pod's worker stops it anyway.
     fn end_former(&mut self, uid: &Uid, shown: &Unclaimed) -> bool {
         let is_former = |worker: &Worker| worker.pod.is_some() && worker.name != shown.name;
         if !self.workers.get_mut(uid).is_some_and(|worker| is_former(worker) && worker.wait_again()) {
@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// The pod was read, or a call of its worker has ended: evaluates the events that waited for it.
+    /// Evaluates the events that waited for a status read of the pod, or for the end of a call of its worker.
     pub(super) fn recheck_waiting_events(&mut self, uid: &Uid) {
         for event in self.pleg.waiting_events.take(uid) {
             self.runtime_event(Some(uid.clone()), event);
@@ -120,7 +120,7 @@ impl Engine {
     }
 }
 
-/// True if the worker has a call in flight whose answer will show the same as the event.
+/// Returns true if the worker has a call in flight whose answer will show the same change as the event.
 fn will_report(worker: &Worker, event: &PlegEvent) -> bool {
     match event.kind {
         Kind::ContainerDied => worker.ops().is_stopping_object(&event.id),

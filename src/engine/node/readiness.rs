@@ -1,18 +1,18 @@
-//! Whether the node is ready, and why not, for the API, the API server and the commands.
+//! The readiness of the node, and the reason if it is not ready, for the API, the API server and the commands.
 
 use super::Engine;
 use super::shown::SHUTTING_DOWN;
 use crate::api::time::Boot;
 
 impl Engine {
-    /// The reason and message why the node is not ready; None if it is.
+    /// Returns the reason and the message if the node is not ready; None if it is ready.
     pub fn not_ready(&self, now: Boot) -> Option<(&'static str, String)> {
         let failing: Vec<String> = self.checks(now).into_iter().filter_map(|check| check.result.err()).collect();
         not_ready(self.shutdown.is_on(), &failing)
     }
 }
 
-/// `failing` has the messages of failed health checks.
+/// Returns the reason and the message. `failing` contains the messages of the failed health checks.
 fn not_ready(shutting_down: bool, failing: &[String]) -> Option<(&'static str, String)> {
     match (shutting_down, failing) {
         // S4: a shutdown takes precedence over all other reasons.

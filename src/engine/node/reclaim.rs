@@ -1,4 +1,5 @@
-//! What makes room on the node: the garbage collection of images, and node-pressure eviction, which may wait for it.
+//! What frees resources on the node: the garbage collection of images, and node-pressure eviction, which may wait for
+//! it.
 
 use crate::engine::eviction::Eviction;
 use crate::engine::images::Images;

@@ -9,7 +9,7 @@ use super::Engine;
 use crate::api::names::Uid;
 
 impl Engine {
-    /// True if the pod has to continue until its record has been written.
+    /// Marks the pod as outdated. Returns true if it has to continue until its record has been written.
     pub(super) fn outdate(&mut self, uid: &Uid) -> bool {
         let mut waits = false;
         self.with_worker(uid, |worker, entry, _| waits = worker.outdate(entry));
@@ -21,7 +21,7 @@ impl Engine {
         waits
     }
 
-    /// True if the termination of at least one pod starts now.
+    /// Terminates the outdated pods that may be replaced now. Returns true if there is at least one.
     pub(super) fn replace_outdated(&mut self) -> bool {
         let may_be_replaced = |uid: &Uid| self.workers.get(uid).is_none_or(|w| w.may_be_replaced());
         let ready = self.desired.take_replaced(may_be_replaced);

@@ -57,7 +57,8 @@ impl Engine {
         }
     }
 
-    /// W27: the change remains. A command is ended.
+    /// Handles the disconnection of a client. A change that it requested remains (W27); its call in flight is
+    /// cancelled.
     pub(super) fn request_gone(&mut self, id: RequestId) {
         self.requests.durable.gone(id);
         self.cordon.gone(id);
@@ -80,7 +81,7 @@ impl Engine {
         }
         let kill = Kill { by: TerminationSource::Drain, message: None, grace };
         let (named, before) = (self.named(uids), self.outbox.begun_records().len());
-        // All before one settles: the slots of the first pods must not go to the last ones.
+        // Kill all pods before any worker is stepped, so that the slots of the first pods do not go to the last ones.
         for (uid, name) in &named {
             if let Some(name) = name {
                 self.kill(KillId::Drain(name.clone()), uid.clone(), kill.clone());
@@ -109,7 +110,8 @@ impl Engine {
         })
     }
 
-    /// W4. A pod and its successors can terminate at the same time. The API server decides about its own pods.
+    /// W4: shortens the grace period of the terminating pods with this name. A pod and its successors can terminate
+    /// at the same time. The API server decides about its own pods.
     fn shorten(&mut self, id: RequestId, pod: &FullName, grace: Duration) -> Result<Option<Reply>, RequestError> {
         let before = self.outbox.begun_records().len();
         let ends = |worker: &Worker| worker.name == *pod && !worker.demand.desired && !worker.is_from_api_server();
@@ -125,7 +127,7 @@ impl Engine {
     }
 
     pub(super) fn check_pods(&self, uids: &[Uid]) -> Result<(), RequestError> {
-        // D1: until then the set of pods is unknown.
+        // D1: until every source has been read, the set of pods is unknown.
         match (self.desired.is_known(), uids.is_empty()) {
             (false, _) => Err(RequestError::ManifestsNotRead),
             (true, true) => Err(RequestError::NoPods),
@@ -133,13 +135,13 @@ impl Engine {
         }
     }
 
-    /// The pods' names, before a change: a pod that is not desired may be forgotten with it.
+    /// Returns the pods' names. This precedes the change, after which a pod that is not desired may be forgotten.
     fn named(&self, uids: &[Uid]) -> Vec<(Uid, Option<FullName>)> {
         uids.iter().map(|uid| (uid.clone(), self.pod(uid).map(|view| view.pod.name.clone()))).collect()
     }
 
-    /// Answers with the outcome for each pod when the change survives a kill of Wherry. `before`: the number of changed
-    /// records before the change.
+    /// Answers with the outcome for each pod as soon as the change would survive a kill of Wherry. `before` is the
+    /// number of changed records before the change.
     fn answer_each(
         &mut self,
         id: RequestId,
@@ -186,7 +188,7 @@ impl Engine {
         self.workers.get(uid).is_some_and(|worker| worker.demand.is_drained())
     }
 
-    /// A change of a record is complete, or failed.
+    /// Answers the requests that waited for this change of a record, which is complete or has failed.
     pub(super) fn answer_durable(&mut self, op: OpId, error: Option<&OpError>) {
         for (id, answer) in self.requests.durable.ended(op, error.map(OpError::message)) {
             self.answer(id, answer);
@@ -247,7 +249,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The name and the running instance of the requested container.
+    /// Returns the name and the running instance of the requested container.
     fn running_container(&self, pod: &Pod, named: Option<&str>) -> Result<(String, ContainerId), RequestError> {
         let container = exec::container_of(pod, named)?.to_owned();
         match exec::running(self.containers(&pod.uid), &container) {
@@ -295,7 +297,7 @@ impl Engine {
         })
     }
 
-    /// The newest sandbox of the pod, if it is ready.
+    /// Returns the newest sandbox of the pod, if it is ready.
     fn ready_sandbox(&self, uid: &Uid) -> Option<SandboxId> {
         let sandboxes = &self.pleg.cache.get(uid)?.facts().sandboxes;
         sandboxes.iter().max_by_key(|s| s.attempt).filter(|s| s.ready).map(|s| s.id.clone())
@@ -305,7 +307,7 @@ impl Engine {
         let Some(id) = self.requests.streams.ended(op) else { return };
         let answer = match result {
             Ok(Answer::StreamUrl(url)) => Ok(Reply::StreamUrl(url)),
-            Ok(_) => Err(RequestError::StreamFailed { why: "the runtime's answer is of another call".to_owned() }),
+            Ok(_) => Err(RequestError::StreamFailed { why: "the runtime's reply belongs to another call".to_owned() }),
             Err(e) => Err(stream::failure(&e)),
         };
         self.answer(id, answer);
@@ -318,7 +320,7 @@ impl Engine {
                 let end = exec_sync::end(&output);
                 Ok(Reply::Executed(output, end))
             }
-            Ok(_) => Err(RequestError::ExecFailed { why: "the runtime's answer is of another call".to_owned() }),
+            Ok(_) => Err(RequestError::ExecFailed { why: "the runtime's reply belongs to another call".to_owned() }),
             Err(e) => Err(exec::failure(&e, timeout)),
         };
         self.answer(id, answer);
@@ -343,7 +345,7 @@ impl Engine {
         self.answer(read.request, answer);
     }
 
-    /// Of the containers of Wherry's own pods. Pods without a running container are left out.
+    /// Returns the usage of the containers of Wherry's own pods. Pods without a running container are left out.
     fn usage_of_pods(&self, facts: &[UsageFact]) -> Usage {
         let by_id: BTreeMap<&str, &UsageFact> = facts.iter().map(|u| (u.id.as_str(), u)).collect_map();
         let pods = self.pods().into_iter();

@@ -1,5 +1,5 @@
-//! What the pods of the node share: the slots of their calls, the answers of credential providers, the devices and the
-//! ranges of user IDs.
+//! What the pods of the node share: the slots for their calls, the cached answers of credential providers, the
+//! devices and the ranges of user IDs.
 
 use crate::engine::config::EngineConfig;
 use crate::engine::devices::Devices;

@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The kubelet's message of a node that is not ready because it shuts down.
+/// The kubelet's message for a node that is not ready because it is shutting down.
 pub const SHUTTING_DOWN: &str = "node is shutting down";
 
 pub struct PodView<'a> {
     pub pod: &'a Rc<Pod>,
     pub status: &'a k8s::PodStatus,
-    /// The pod has a manifest.
+    /// A manifest or the API server defines the pod.
     pub desired: bool,
     /// A3, A4: the state of its admission.
     pub admission: &'a Admission,
@@ -33,7 +33,7 @@ pub struct Check {
     pub result: Result<String, String>,
 }
 
-/// Counts and short texts for `wherry status` and the gauges.
+/// Counts and short texts for `wherry status` and the gauge metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     pub runtime: Option<RuntimeFact>,
@@ -41,7 +41,7 @@ pub struct Summary {
     /// The runtime has reported its status since it was connected.
     pub runtime_answered: bool,
     pub runtime_error: Option<String>,
-    /// Since the start of the last successful relist.
+    /// The time since the start of the last successful relist.
     pub pleg_age: Option<Duration>,
     pub desired: usize,
     /// A1: pods that have a share of the node or wait for one.
@@ -56,11 +56,11 @@ pub struct Summary {
     pub waiting_for_uncordon: usize,
     /// W27: drained pods that are desired.
     pub drained: usize,
-    /// By (lifecycle, config) as in `kubelet_working_pods`. Rejected pods are not included: a kubelet has no worker for
-    /// them.
+    /// The number of pods by (lifecycle, config), as in `kubelet_working_pods`. Rejected pods are not included,
+    /// because a kubelet has no worker for them.
     pub working: BTreeMap<(&'static str, &'static str), usize>,
-    /// Pods with a ready sandbox.
+    /// The number of pods with a ready sandbox.
     pub running_pods: usize,
-    /// By state: created, running, exited, unknown.
+    /// The number of containers by state: created, running, exited, unknown.
     pub containers: BTreeMap<&'static str, usize>,
 }

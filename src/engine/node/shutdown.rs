@@ -11,7 +11,8 @@ use crate::engine::shutdown::pods::Pods;
 use crate::engine::shutdown::transitions::{self, Context, Order};
 
 impl Engine {
-    /// Passes an event to the shutdown, and carries out its order. True if workers have to be stepped.
+    /// Passes an event to the shutdown's state machine, and carries out its order. Returns true if workers have to be
+    /// stepped.
     pub(super) fn with_shutdown(
         &mut self,
         f: impl FnOnce(&mut Shutdown, &Pods<'_>, &mut Context<'_>) -> Option<Order>,
@@ -28,14 +29,15 @@ impl Engine {
         match f(&mut self.shutdown, &pods, &mut ctx) {
             None => return false,
             Some(Order::Kill(kill)) => self.kill_group(&kill),
-            // The sandboxes of all pods that have ended.
+            // Each worker stops the sandbox of its pod if the pod has ended.
             Some(Order::StopSandboxes) => self.touch_all(),
             Some(Order::Continue) => self.continue_after_shutdown(),
         }
         true
     }
 
-    /// Advances the shutdown. True if workers have to be stepped, because their pods were killed or may continue.
+    /// Advances the shutdown. Returns true if workers have to be stepped, because their pods were killed or may
+    /// continue.
     pub(super) fn step_shutdown(&mut self) -> bool {
         let held_starts = self.shutdown.holds_starts();
         let ordered = self.with_shutdown(|shutdown, pods, ctx| shutdown.step(pods, ctx));
@@ -57,7 +59,7 @@ impl Engine {
         self.steps.touch_all(kill.pods.iter().cloned());
     }
 
-    /// S6: pods that waited for the end of the shutdown continue.
+    /// S6: lets the pods that waited for the end of the shutdown continue.
     fn continue_after_shutdown(&mut self) {
         self.release(TerminationSource::Shutdown, None);
         let rejected =
@@ -72,7 +74,7 @@ impl Engine {
         self.touch_all();
     }
 
-    /// True during a shutdown of the node.
+    /// Returns true during a shutdown of the node.
     pub fn shutting_down(&self) -> bool {
         self.shutdown.is_on()
     }

@@ -1,4 +1,4 @@
-//! Which workers have to be stepped: those that an event or a step concerns, and those whose time has come.
+//! Which workers have to be stepped: those that an event or a step concerns, and those whose deadline has passed.
 
 use crate::api::names::Uid;
 use crate::api::time::Boot;
@@ -14,7 +14,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Something has happened that concerns the worker.
+    /// Marks the worker to be stepped, because something has happened that concerns it.
     pub fn touch(&mut self, uid: Uid) {
         self.dirty.insert(uid);
     }
@@ -23,7 +23,7 @@ impl Steps {
         self.dirty.extend(uids);
     }
 
-    /// Touches the workers whose time has come.
+    /// Marks the workers whose deadline has passed.
     pub fn touch_due(&mut self, now: Boot) {
         self.dirty.extend(self.pod_deadlines.expired(now));
     }
@@ -33,17 +33,17 @@ impl Steps {
         self.dirty.pop_first()
     }
 
-    /// The worker was stepped. `next`: when it is due without an event.
+    /// Notes that the worker was stepped. `next` is the time at which it is due without an event.
     pub fn stepped(&mut self, uid: &Uid, next: Option<Boot>) {
         self.pod_deadlines.change(uid, next);
     }
 
-    /// The worker is gone.
+    /// Drops the deadline of a worker that is gone.
     pub fn forget(&mut self, uid: &Uid) {
         self.pod_deadlines.clear(uid);
     }
 
-    /// The earliest deadline of a worker.
+    /// Returns the earliest deadline of all workers.
     pub fn next_deadline(&self) -> Option<Boot> {
         self.pod_deadlines.next()
     }

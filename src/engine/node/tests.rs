@@ -1,4 +1,4 @@
-//! The engine's views: the dump, and the worker status of one pod.
+//! Tests of the engine's views: the dump, the summary, and the worker status of one pod.
 
 use super::*;
 use crate::api::document;
@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The files of the tests.
+/// The names of the tests' manifest files, without the extension.
 const NAMES: [&str; 6] = ["a", "b", "big", "new", "old", "web"];
 
 /// A manifest with one pod, and the pod.
@@ -104,7 +104,7 @@ fn config() -> EngineConfig {
     config
 }
 
-/// The event that the directory has these files.
+/// Returns the event for a directory that contains exactly these files.
 fn objects(manifests: Vec<Manifest>) -> Event {
     let report = |name: &str| {
         let file = format!("{name}.yaml");
@@ -116,7 +116,7 @@ fn objects(manifests: Vec<Manifest>) -> Event {
     Event::Manifests(ManifestReport { files: NAMES.map(report).into(), ..ManifestReport::default() })
 }
 
-/// A node with a runtime from 5 s on, and a relist at 6 s with the given result.
+/// Returns a node whose runtime connects at 5 s, and whose relist at 6 s has the given result.
 fn node(desired: Vec<Manifest>, shown: Listed) -> (Engine, Vec<Effect>) {
     let mut engine = Engine::new(config());
     let mut effects = engine.step(objects(desired), at(5));
@@ -206,7 +206,7 @@ fn a_pod_shows_its_waiting_reasons() {
     assert_eq!(worker_status.state, "Sync");
     assert_eq!(worker_status.waits_for, ["starts: the container runtime has not answered yet"]);
 
-    // It runs, and its manifest is edited: the old pod terminates, the new one waits.
+    // The pod runs, and its manifest is edited: the old pod terminates, and the new one waits.
     let read = op_of(&begun, |call| matches!(call, RuntimeCall::ReadPod { .. }));
     let adopted = engine.step(Event::Done { op: read, result: Ok(Answer::Pod(running())) }, at(7));
     let new = pod("web", "two");

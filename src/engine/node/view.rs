@@ -17,7 +17,8 @@ use crate::engine::pod::worker::{State, Worker};
 use std::rc::Rc;
 
 impl Engine {
-    /// All pods that have or had a manifest and are not gone, by namespace and name.
+    /// Returns all pods that a manifest or the API server defines or defined and that are not gone, by namespace and
+    /// name.
     pub fn pods(&self) -> Vec<PodView<'_>> {
         let mut pods: Vec<PodView<'_>> = self.workers.values().filter_map(|w| self.view_of(w)).collect();
         pods.order_by(|a, b| (&a.pod.name, &a.pod.uid).cmp(&(&b.pod.name, &b.pod.uid)));
@@ -51,19 +52,19 @@ impl Engine {
         })
     }
 
-    /// A1: it has a share of the node, or waits for one.
+    /// A1: returns true if the pod has a share of the node, or waits for one.
     fn is_active(&self, worker: &Worker) -> bool {
         match worker.state {
             State::Waiting | State::Sync(_) => worker.admission.rejection().is_none(),
             State::Terminating(_) => true,
-            // A container turned up running again.
+            // A container of the pod may have been found running again.
             State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => {
                 self.pleg.cache.get(&worker.uid).is_some_and(|e| e.running().next().is_some())
             }
         }
     }
 
-    /// The containers of a pod according to the runtime, newest first.
+    /// Returns the containers of a pod according to the runtime, newest first.
     pub fn containers(&self, uid: &Uid) -> &[ContainerFact] {
         self.pleg.cache.get(uid).map_or(&[], |entry| &entry.facts().containers)
     }
@@ -72,12 +73,12 @@ impl Engine {
         self.pleg.schedule.is_healthy(now)
     }
 
-    /// The ConfigMaps and Secrets in force.
+    /// Returns the ConfigMaps and Secrets in force.
     pub fn data_objects(&self) -> &DataObjects {
         self.desired.data()
     }
 
-    /// The name under which the runtime reports itself; `containerd` before it has.
+    /// Returns the runtime's name, or `unknown` before its first answer.
     pub fn runtime_name(&self) -> &str {
         self.runtime.name()
     }
@@ -86,12 +87,13 @@ impl Engine {
         self.desired.runtime_classes()
     }
 
-    /// The PriorityClasses of the manifests, in the order of their precedence.
+    /// Returns the PriorityClasses of the manifests, in the order of their precedence.
     pub fn priority_classes(&self) -> &[PriorityClass] {
         self.desired.priority_classes()
     }
 
-    /// The pod that the API shows under this name. While a pod terminates, its successor waits and is not shown (W8).
+    /// Returns the pod that the API shows under this name. While a pod terminates, its successor waits and is not
+    /// shown (W8).
     pub fn pod_named(&self, name: &FullName) -> Option<PodView<'_>> {
         let mut named: Vec<&Worker> =
             self.workers.values().map(|w| &**w).filter(|w| w.name == *name && w.is_shown()).collect();
@@ -99,22 +101,23 @@ impl Engine {
         named.into_iter().find_map(|w| self.view_of(w))
     }
 
-    /// The manifest that defines this pod now: the version that runs, or will run.
+    /// Returns the pod with this name as the manifests define it now: the version that runs or will run.
     pub fn manifest_of(&self, name: &FullName) -> Option<&Rc<Pod>> {
         self.desired.manifests().iter().find(|pod| pod.name == *name)
     }
 
-    /// The problems of manifests, without the conflicts between them.
+    /// Returns the problems of manifests, without the conflicts between them.
     pub fn manifest_problems(&self) -> impl Iterator<Item = &OpenProblem> {
         self.desired.files.problems()
     }
 
-    /// The number of manifests, broken ones included.
+    /// Returns the number of manifest files, including broken ones.
     pub fn manifest_files(&self) -> usize {
         self.desired.files.count()
     }
 
-    /// Files can be added to the manifest directory: it is readable, and is the one whose manifests are in force (D2).
+    /// Returns true if files can be added to the manifest directory: it is readable, and its manifests are those in
+    /// force (D2).
     pub fn manifests_are_writable(&self) -> bool {
         self.desired.files.are_writable()
     }
@@ -123,7 +126,7 @@ impl Engine {
         self.desired.conflicts()
     }
 
-    /// The health checks that the engine can answer.
+    /// Returns the results of the health checks that the engine performs.
     pub fn checks(&self, now: Boot) -> Vec<Check> {
         let manifests = if self.desired.is_known() { Ok("read".into()) } else { Err("not read yet".into()) };
         vec![

@@ -1,4 +1,4 @@
-//! The state of one pod beyond its status: the worker's state, and the reasons for which the node holds it up (W8, P6,
+//! The state of one pod beyond its status: the worker's state, and the reasons why the node delays it (W8, P6,
 //! limits, A3, A4).
 
 use super::Engine;
@@ -32,7 +32,7 @@ impl Engine {
         }
         Some(worker_status)
     }
-    /// What a pod that has not begun waits for.
+    /// Adds what a pod that has not begun waits for.
     fn add_waiting(&self, worker: &Worker, waits_for: &mut Vec<String>) {
         let first = self.desired.names().first(&worker.name).filter(|first| **first != worker.uid);
         if let Some(first) = first {
@@ -53,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// What holds up the starts of a pod that runs.
+    /// Adds what delays the starts of a pod in `Sync`.
     fn add_starting(&self, worker: &Worker, now: Boot, waits_for: &mut Vec<String>) {
         let uid = &worker.uid;
         if let Some((_, why)) = self
@@ -79,7 +79,7 @@ impl Engine {
             let failed = self.checks(now).into_iter().filter_map(|c| c.result.err());
             waits_for.extend(failed.map(|why| format!("starts: {why}")));
             if self.shutdown.is_undecided() {
-                waits_for.push("starts: the progress of the node's shutdown".into());
+                waits_for.push("starts: the progress of the node's shutdown is not known yet".into());
             }
         } else if !self.runtime.network_ready() {
             waits_for.push("sandboxes: the container runtime's network is not ready".into());

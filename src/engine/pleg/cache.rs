@@ -1,7 +1,7 @@
 //! The last status read of each pod, and whether a worker may act on it (P3 to P5).
 //!
-//! Status reads and the answers to the worker's own calls update an entry. `Generation` counts the engine's steps. It
-//! orders reads and changes, because clock times could be equal.
+//! Status reads and the responses to the worker's own calls update an entry. `Generation` counts the engine's steps.
+//! It orders reads and changes, because clock times could be equal.
 
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::names::{ContainerId, SandboxId, Uid};
@@ -21,7 +21,7 @@ pub type Generation = u64;
 /// The number and the time of an engine step.
 pub type StepTime = (Generation, Boot);
 
-/// The entry of each pod with a worker.
+/// The entries of all pods with a worker.
 pub type Cache = BTreeMap<Uid, Entry>;
 
 #[derive(Debug, Default, Serialize)]
@@ -31,11 +31,11 @@ pub struct Entry {
     /// Objects of other owners under the pod's UID, and the start of the list or read that showed them.
     foreign: ForeignObjects,
     foreign_seen: Option<(Generation, Boot)>,
-    /// Read at least once since Wherry started.
+    /// The status has been read at least once since Wherry started.
     known: bool,
-    /// The facts are no older than this: the start of the read, or the last answer to the worker's own call.
+    /// The facts are no older than this: the start of the read, or the last response to the worker's own call.
     fresh: Generation,
-    /// When the last own call that changed something was answered or given up.
+    /// When the worker's last call that changed something was answered or given up.
     changed: Generation,
     reading: Option<(OpId, Generation, Boot)>,
     /// A status read is due.
@@ -44,21 +44,21 @@ pub struct Entry {
     queued: bool,
     /// The facts changed since the last `take_changed_facts`.
     changed_facts: bool,
-    /// Until then a call with unknown outcome may still take effect.
+    /// Until this time, a call with an unknown outcome may still take effect.
     doubt: Option<Boot>,
-    /// Containers that the list shows as created or unknown and the cache does not, and for which a read was requested.
+    /// Containers that the list, but not the cache, shows as created or unknown, and for which a read was requested.
     /// The value is the cached state (None: no such container).
     doubted: BTreeMap<String, Option<ContainerState>>,
     /// P4: the pod's addresses, which outlive the sandbox.
     ips: Vec<String>,
-    /// The sandbox that has had these addresses.
+    /// The sandbox that has, or had, these addresses.
     addressed: Option<SandboxId>,
     /// The error of the last read.
     pub error: Option<String>,
 }
 
 impl Entry {
-    /// An entry for a pod of which the list shows nothing, so no read is needed.
+    /// Returns an entry for a pod of which the list shows nothing, so no read is needed.
     pub fn empty(generation: Generation) -> Entry {
         Entry { known: true, fresh: generation, ..Entry::default() }
     }
@@ -67,7 +67,7 @@ impl Entry {
         &self.facts
     }
 
-    /// Whether a worker may act on the facts (P5).
+    /// Reports whether a worker may act on the facts (P5).
     pub fn usable(&self) -> bool {
         self.known && !self.wanted && self.reading.is_none()
     }
@@ -81,7 +81,7 @@ impl Entry {
         self.usable() && self.facts.sandboxes.is_empty() && self.facts.containers.is_empty()
     }
 
-    /// The facts are no older than this generation.
+    /// Returns the generation of the facts: they are no older than this.
     pub fn fresh(&self) -> Generation {
         self.fresh
     }
@@ -90,7 +90,7 @@ impl Entry {
         &self.ips
     }
 
-    /// The address at which the pod's handlers connect. `pod`: None for an orphan.
+    /// Returns the address to which the pod's handlers connect. `pod`: None for an orphan.
     pub fn address(&self, pod: Option<&Pod>) -> PodAddress {
         let sandbox_on_host = || self.facts.sandboxes.first().is_some_and(|s| s.host_network);
         match self.ips.first() {
@@ -104,13 +104,13 @@ impl Entry {
         self.wanted = true;
     }
 
-    /// The list shows the same as the cache.
+    /// Notes that the list shows the same as the cache.
     pub fn list_agrees(&mut self) {
         self.doubted.clear();
     }
 
-    /// The list shows these containers as created or unknown, and the cache does not. Returns true if one of them is
-    /// new or has changed its cached state since the last read, so that a read is worthwhile.
+    /// Notes the containers that the list, but not the cache, shows as created or unknown. Returns true if one of
+    /// them is new or has changed its cached state since the last read, so that a read is worthwhile.
     pub fn doubts(&mut self, ids: impl Iterator<Item = String>) -> bool {
         let state = |id: &str| self.facts.containers.iter().find(|c| c.id.as_str() == id).map(|c| c.state);
         let doubted: BTreeMap<_, _> = ids
@@ -156,7 +156,8 @@ impl Entry {
             facts
         });
         match result {
-            // Reads begin at the end of a step, so one that began in the same step as the change saw it.
+            // Reads begin at the end of a step, so a read that began in the same step as the change has seen the
+            // change.
             Ok(_) if began < self.changed => self.wanted = true,
             Ok(facts) => {
                 self.facts = facts;
@@ -178,7 +179,8 @@ impl Entry {
         }
     }
 
-    /// W21: stores the objects of other owners under the pod's UID as of this time. Returns true if they changed.
+    /// W21: stores the objects of other owners under the pod's UID as of this time. Returns true if they have
+    /// changed.
     pub fn meet(&mut self, foreign: ForeignObjects, began: Generation, at: Boot) -> bool {
         if self.foreign_seen.is_some_and(|(before, _)| before > began) {
             return false;
@@ -193,13 +195,13 @@ impl Entry {
         &self.foreign
     }
 
-    /// The start of the last list or read that showed the objects of other owners.
+    /// Returns the start of the last list or read that showed the objects of other owners.
     pub fn foreign_seen(&self) -> Option<(Generation, Boot)> {
         self.foreign_seen
     }
 
-    /// Sorts newest first by the attempt, which only grows. Times are not reliable, because the clock may have been
-    /// set.
+    /// Sorts the sandboxes by attempt, newest first. The attempt only grows, but times are not reliable, because the
+    /// clock may have been set.
     fn put_in_order(&mut self) {
         self.facts.sandboxes.order_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
     }
@@ -211,14 +213,14 @@ impl Entry {
         add
     }
 
-    /// The entry has left the queue.
+    /// Notes that the entry has left the queue.
     pub fn unqueue(&mut self) {
         self.queued = false;
     }
 
-    /// P4: a pod that has ended keeps its address in the status. A new sandbox without an address has none, whatever
-    /// the previous one had. The address of a running sandbox does not change, so one that the runtime no longer
-    /// reports is kept.
+    /// P4: updates the pod's addresses. A pod that has terminated keeps its address in the status. A pod with a new
+    /// sandbox that has no address has none, whatever the previous sandbox had. The address of a running sandbox does
+    /// not change, so an address that the runtime no longer reports is kept.
     fn keep_ips(&mut self) {
         let facts = &self.facts;
         if let Some(ready) = facts.sandboxes.iter().find(|s| s.ready) {
@@ -234,13 +236,13 @@ impl Entry {
         }
     }
 
-    /// A call of the worker ended with an unclear outcome, so a new read is needed.
+    /// Requests a new read after a call of the worker that ended with an unclear outcome.
     pub fn changed_somehow(&mut self, generation: Generation) {
         self.changed = generation;
         self.wanted = true;
     }
 
-    /// A cancelled call may still take effect until then.
+    /// Notes that a cancelled call may still take effect until this time.
     pub fn doubt(&mut self, until: Boot) {
         self.doubt = self.doubt.max(Some(until));
         self.changed_facts = true;
@@ -261,7 +263,7 @@ impl Entry {
         self.fresh = generation;
     }
 
-    /// Stores the answer to the worker's own call, which is as good as a read.
+    /// Stores the response to the worker's own call, which is as good as a read.
     pub fn put_sandbox(&mut self, fact: SandboxFact, generation: Generation) {
         self.facts.sandboxes.retain(|s| s.id != fact.id);
         self.facts.sandboxes.reserve_exact(1);
@@ -282,7 +284,7 @@ impl Entry {
                 }
             }
             None => {
-                // Most pods have one container, and a growing vector allocates room for four.
+                // Most pods have one container, and a growing vector allocates space for four.
                 self.facts.containers.reserve_exact(1);
                 self.facts.containers.insert(0, fact);
             }

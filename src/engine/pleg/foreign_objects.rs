@@ -1,4 +1,4 @@
-//! Sandboxes and containers of other owners under the UID of a pod of ours (W21): a kubelet's pod from the same
+//! Sandboxes and containers of other owners under the UID of one of our pods (W21): a kubelet's pod from the same
 //! manifest, or pods of another root directory.
 //!
 //! Wherry acts only on objects with its own annotation. But the names of sandboxes and containers in the runtime, the
@@ -55,7 +55,8 @@ impl ForeignObjects {
         (facts, foreign)
     }
 
-    /// The same from a list: the objects of others under one UID, and our sandboxes under it.
+    /// Does the same for a list. The arguments are the objects of other owners under one UID, and our sandboxes under
+    /// it.
     pub fn listed(
         sandboxes: &[&ListedSandbox],
         containers: &[&ListedContainer],
@@ -80,7 +81,7 @@ impl ForeignObjects {
         }
     }
 
-    /// `inside`: the container is in a sandbox of ours and ends with it.
+    /// `inside`: the container is in one of our sandboxes and ends with it.
     fn add_container(
         &mut self,
         id: &ContainerId,
@@ -101,29 +102,30 @@ impl ForeignObjects {
         }
     }
 
-    /// Returns true if the runtime has objects of others under this UID, so log directory and cgroup are shared.
+    /// Returns true if the runtime has objects of other owners under this UID, so that the log directory and the
+    /// cgroup are shared.
     pub fn share_the_uid(&self) -> bool {
         self.any
     }
 
-    /// One of the running objects of others.
+    /// Returns one of the running objects of other owners.
     pub fn running(&self) -> Option<&ForeignObject> {
         self.running.as_ref()
     }
 
-    /// The first sandbox attempt above those of others.
+    /// Returns the first sandbox attempt above those of other owners.
     pub fn next_sandbox(&self) -> u32 {
         self.sandbox.map_or(0, |attempt| attempt.saturating_add(1))
     }
 
-    /// The first attempt for a container of this name above those of others.
+    /// Returns the first attempt for a container of this name above those of other owners.
     pub fn next_container(&self, name: &str) -> u32 {
         self.containers.get(name).map_or(0, |attempt| attempt.saturating_add(1))
     }
 }
 
 impl ForeignObject {
-    /// The object and its owner, for messages.
+    /// Describes the object and its owner, for messages.
     pub fn in_words(&self) -> String {
         match &self.owner {
             Some(owner) => format!("{} of the root directory with the id {owner}", self.what),

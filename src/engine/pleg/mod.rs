@@ -1,9 +1,9 @@
 //! The pod lifecycle event generator: detects changes by listing, and caches each pod's last status.
 //!
-//! `Pleg` is the machine: `schedule` decides when to relist, `relist` compares a list with the cache, `reads` reads the
-//! status of changed pods, `cache` keeps it, `watch` and `runtime_events` make reads earlier, `foreign_objects` and
-//! `without_worker` know the objects that belong to no worker. Only lists and status reads are trusted. The node steps
-//! the workers whose pods changed, and adopts the pods that a list shows.
+//! `Pleg` is the state machine: `schedule` decides when to relist, `relist` compares a list with the cache, `reads`
+//! reads the status of changed pods, `cache` keeps that status, `watch` and `runtime_events` cause earlier reads,
+//! `foreign_objects` and `without_worker` track the objects that belong to no worker. Only lists and status reads are
+//! trusted. The node steps the workers whose pods changed, and adopts the pods that a list shows.
 
 pub mod cache;
 pub mod foreign_objects;
@@ -40,7 +40,7 @@ pub struct Pleg {
     watches: Watches,
     pub waiting_events: WaitingEvents,
     pub without_worker: WithoutWorker,
-    /// The last list was older than the cached status of a pod.
+    /// The last list was older than the cached status of at least one pod.
     skipped: bool,
 }
 
@@ -62,7 +62,8 @@ impl Pleg {
         self.schedule.last_ok.is_some()
     }
 
-    /// True if the runtime has nothing of this pod: a list showed neither the pod nor another owner's pod with its UID.
+    /// Returns true if the runtime has nothing of this pod: a list showed neither the pod nor another owner's pod
+    /// with its UID.
     pub fn knows_nothing_of(&self, uid: &Uid) -> bool {
         let others = &self.without_worker;
         self.was_compared() && !others.shows(uid) && !others.shares(uid)
@@ -75,13 +76,13 @@ impl Pleg {
         self.cache.insert(uid, entry);
     }
 
-    /// The entry that the worker of this pod reads and updates.
+    /// Returns the entry that the worker of this pod reads and updates.
     pub fn entry(&mut self, uid: &Uid) -> &mut Entry {
         self.cache.entry(uid.clone()).or_default()
     }
 
-    /// The worker of this pod has handled something: queues a status read that it requested, and updates the watches
-    /// if one of its calls changed the facts. `has_begun`: the worker has to know the status.
+    /// Follows up on a step of this pod's worker: queues a status read that the worker requested, and updates the
+    /// watches if one of its calls changed the facts. `has_begun`: the worker has to know the status.
     pub fn worker_stepped(&mut self, uid: &Uid, has_begun: bool, now: Boot, outbox: &mut Outbox) {
         let Some(entry) = self.cache.get_mut(uid) else { return };
         if has_begun {
@@ -92,7 +93,7 @@ impl Pleg {
         }
     }
 
-    /// The worker was dropped.
+    /// Forgets the pod after its worker was dropped.
     pub fn forget(&mut self, uid: &Uid, generation: Generation, outbox: &mut Outbox) {
         self.watches.forget(uid, outbox);
         self.waiting_events.forget(uid);
@@ -106,7 +107,7 @@ impl Pleg {
 
 /// Relists.
 impl Pleg {
-    /// The time of the next relist: one period after the start of the last one.
+    /// Returns the time of the next relist: one period after the start of the last one.
     pub fn next_relist(&self, up: bool, period: Duration) -> Option<Boot> {
         // P8: every change causes a runtime event.
         let all_seen = !self.skipped && self.without_worker.is_empty() && self.watches.cover_all();
@@ -142,7 +143,7 @@ impl Pleg {
         changed
     }
 
-    /// True if the worker has to be stepped now.
+    /// Compares one pod. Returns true if its worker has to be stepped now.
     fn compare_pod(&mut self, uid: &Uid, shown: &ListedPod<'_>, began: Generation) -> bool {
         let Some(entry) = self.cache.get_mut(uid) else { return false };
         if !entry.known() {
@@ -177,7 +178,7 @@ impl Pleg {
 
 /// Status reads.
 impl Pleg {
-    /// P8: the times of the repeated reads.
+    /// P8: returns the times of the repeated reads.
     pub fn rereads(&self) -> &Timers<Uid> {
         self.watches.rereads()
     }
@@ -195,8 +196,8 @@ impl Pleg {
         }
     }
 
-    /// P3: status reads of different pods run in parallel, up to a limit. `has_begun`: the pod has a worker that has to
-    /// know its status.
+    /// P3: starts the status reads that are due. Those of different pods run in parallel, up to a limit. `has_begun`:
+    /// the pod has a worker that has to know its status.
     pub fn begin_reads(
         &mut self,
         has_begun: impl Fn(&Uid) -> bool,
@@ -207,7 +208,8 @@ impl Pleg {
         self.reads.begin(&mut self.cache, has_begun, step, timeout, outbox);
     }
 
-    /// The status read of a pod has ended. False if it is out of date. `owner`: the value of our own annotation.
+    /// Handles the result of a status read. Returns false if the read is out of date. `owner`: the value of our own
+    /// annotation.
     pub fn pod_read(
         &mut self,
         op: OpId,
@@ -217,7 +219,7 @@ impl Pleg {
         now: Boot,
         outbox: &mut Outbox,
     ) -> bool {
-        // The pod may have been forgotten meanwhile and added again with the same UID.
+        // The pod may have been forgotten in the meantime and added again with the same UID.
         let Some(entry) = self.cache.get_mut(uid).filter(|e| e.is_reading(op)) else { return false };
         self.reads.ended(uid);
         entry.read_done(match result {
@@ -236,7 +238,7 @@ impl Pleg {
     }
 }
 
-/// P8: watches and runtime events, which make status reads earlier.
+/// P8: watches and runtime events, which cause earlier status reads.
 impl Pleg {
     pub fn watch_answered(&mut self, uid: &Uid, id: &str, ok: bool, now: Boot) {
         if self.watches.answered(uid, id, ok) {
@@ -244,8 +246,8 @@ impl Pleg {
         }
     }
 
-    /// The pidfd of a process reports its end. `stopping`: the worker stops this container; the answer to the stop
-    /// causes a read anyway.
+    /// Handles the exit of a process, which its pidfd reports. `stopping`: the worker is stopping this container, and
+    /// the response to the stop causes a read anyway.
     pub fn process_ended(&mut self, uid: &Uid, id: &str, stopping: bool, now: Boot) {
         if self.watches.ended(uid, id) {
             if !stopping {
@@ -255,7 +257,7 @@ impl Pleg {
         }
     }
 
-    /// True if the pidfds of all containers that the cache shows running have reported their end.
+    /// Returns true if the pidfds of all containers that the cache shows as running have reported the exit.
     pub fn all_processes_ended(&self, uid: &Uid) -> bool {
         let running = self.cache.get(uid).into_iter().flat_map(Entry::running);
         running.into_iter().all(|c| self.watches.has_ended(uid, c.id.as_str()))
@@ -267,7 +269,7 @@ impl Pleg {
         }
     }
 
-    /// An event of a pod without a worker.
+    /// Handles a runtime event of a pod without a worker.
     pub fn event_of_unknown_pod(&mut self, event: &PlegEvent) {
         // A removal needs no relist.
         if event.kind != Kind::ContainerRemoved {
@@ -275,8 +277,8 @@ impl Pleg {
         }
     }
 
-    /// An event of a pod with a worker. `will_report`: a call of the worker is in flight whose answer will show the
-    /// same.
+    /// Handles a runtime event of a pod with a worker. `will_report`: a call of the worker is in flight, and its
+    /// response will show the same.
     pub fn event(&mut self, uid: &Uid, event: PlegEvent, will_report: bool) {
         let Some(entry) = self.cache.get(uid) else { return };
         if relist::shows(entry.facts(), &event) {

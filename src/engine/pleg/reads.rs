@@ -57,7 +57,7 @@ impl Reads {
         }
     }
 
-    /// The read of this pod has ended.
+    /// Notes that the read of this pod has ended.
     pub fn ended(&mut self, uid: &Uid) {
         self.in_flight.end(uid);
     }
@@ -66,7 +66,7 @@ impl Reads {
         self.in_flight.forget(uid);
     }
 
-    /// When a due read can start although no read in flight has ended: hanging reads lose their slots.
+    /// Returns when a due read can start even if no read in flight ends, because hanging reads lose their slots.
     pub fn begins_at(&self) -> Option<Boot> {
         self.in_flight.frees_at().filter(|_| !self.due.is_empty())
     }

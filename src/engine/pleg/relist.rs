@@ -1,7 +1,7 @@
 //! Generates pod lifecycle events: compares a full list with the cached status of each pod (P1, P2).
 //!
-//! The old state is the cached one. So a change whose read failed shows again (P3), and a change that the worker
-//! made itself is not an event.
+//! The old state is the cached one. Therefore a change whose read failed appears again (P3), and a change that the
+//! worker made itself is not an event.
 
 use crate::api::facts::{ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts};
 use crate::api::names::Uid;
@@ -48,7 +48,7 @@ pub struct PlegEvent {
     pub kind: Kind,
 }
 
-/// The events of a state change (P2).
+/// Returns the events of a state change (P2).
 pub fn transition(old: State, new: State) -> &'static [Kind] {
     if old == new {
         return &[];
@@ -83,8 +83,8 @@ impl ListedPod<'_> {
     }
 }
 
-/// The list by pod; our objects are separate from those of other owners (W21). Sorted vectors need few allocations even
-/// for a list of a thousand containers.
+/// A list, grouped by pod; our objects are separate from those of other owners (W21). Sorted vectors need few
+/// allocations even for a list of a thousand containers.
 #[derive(Debug)]
 pub struct ByPod<'a> {
     sandboxes: Vec<&'a ListedSandbox>,
@@ -114,7 +114,7 @@ pub fn by_pod<'a>(listed: &'a Listed, owner: &str) -> ByPod<'a> {
     ByPod { sandboxes, containers, other_sandboxes, other_containers }
 }
 
-/// The part of a vector sorted by UID that has this UID.
+/// Returns the part with this UID of a vector that is sorted by UID.
 fn of_uid<'v, T>(sorted: &'v [T], uid: &Uid, of: impl Fn(&T) -> &Uid) -> &'v [T] {
     let begin = sorted.partition_point(|t| of(t) < uid);
     let (_, rest) = sorted.split_at(begin);
@@ -127,7 +127,7 @@ impl ByPod<'_> {
             || self.containers.binary_search_by(|c| c.uid.cmp(uid)).is_ok()
     }
 
-    /// The UIDs with objects of other owners, each once, in order.
+    /// Returns the UIDs with objects of other owners, each once, in order.
     pub fn shared(&self) -> impl Iterator<Item = &Uid> {
         let (sandboxes, containers) = (&self.other_sandboxes, &self.other_containers);
         let (mut s, mut c) =
@@ -144,7 +144,7 @@ impl ByPod<'_> {
         })
     }
 
-    /// The objects of other owners under this UID.
+    /// Returns the objects of other owners under this UID.
     pub fn foreign(&self, uid: &Uid) -> ForeignObjects {
         ForeignObjects::listed(
             of_uid(&self.other_sandboxes, uid, |s| &s.uid),
@@ -153,7 +153,7 @@ impl ByPod<'_> {
         )
     }
 
-    /// The pods in the order of their UIDs.
+    /// Returns the pods in the order of their UIDs.
     pub fn pods(&self) -> impl Iterator<Item = (&Uid, ListedPod<'_>)> {
         let (mut sandboxes, mut containers) = (self.sandboxes.as_slice(), self.containers.as_slice());
         std::iter::from_fn(move || {
@@ -172,13 +172,14 @@ impl ByPod<'_> {
     }
 }
 
-/// Whether the cache already shows this event. A container that has ended does not run again under the same id.
+/// Reports whether the cache already shows this event. A container that has exited does not run again under the same
+/// id.
 pub fn shows(cached: &PodFacts, event: &PlegEvent) -> bool {
     let sandbox = cached.sandboxes.iter().find(|s| s.id.as_str() == event.id).map(|s| sandbox_state(s.ready));
     let container = || cached.containers.iter().find(|c| c.id.as_str() == event.id).map(|c| State::from(c.state));
     let state = sandbox.or_else(container).unwrap_or(State::NonExistent);
     match event.kind {
-        // P2: not passed on.
+        // P2: this event is not passed on.
         Kind::ContainerChanged => true,
         Kind::ContainerStarted => matches!(state, State::Running | State::Exited),
         Kind::ContainerDied => state == State::Exited,
@@ -186,7 +187,7 @@ pub fn shows(cached: &PodFacts, event: &PlegEvent) -> bool {
     }
 }
 
-/// Whether the list and the cache show the same.
+/// Reports whether the list and the cache show the same states.
 pub fn same(cached: &PodFacts, listed: &ListedPod<'_>) -> bool {
     cached.sandboxes.len() == listed.sandboxes.len()
         && cached.containers.len() == listed.containers.len()
@@ -197,7 +198,7 @@ pub fn same(cached: &PodFacts, listed: &ListedPod<'_>) -> bool {
             .all(|l| cached.containers.iter().any(|c| c.id == l.id && State::from(c.state) == State::from(l.state)))
 }
 
-/// The events between the cached state and the list.
+/// Returns the events that lead from the cached state to the list.
 pub fn changes(cached: &PodFacts, listed: &ListedPod<'_>) -> Vec<PlegEvent> {
     let mut old: BTreeMap<&str, State> = BTreeMap::new();
     old.extend(cached.sandboxes.iter().map(|s| (s.id.as_str(), sandbox_state(s.ready))));

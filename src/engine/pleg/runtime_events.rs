@@ -2,16 +2,17 @@
 //!
 //! An event causes a status read of its pod, or a relist if no worker knows the pod, and nothing else. An event that
 //! the cache already shows causes nothing. During a status read of the pod, an event waits for the result. An event
-//! other than an end also waits while the worker has a call in flight whose answer will show the same, because a read
-//! in the middle of a start would have to be repeated (P5). The number of waiting events is bounded: a flood of events
-//! for one pod causes one read at a time.
+//! other than an exit also waits while the worker has a call in flight whose response will show the same, because a
+//! read in the middle of a start would have to be repeated (P5). The number of waiting events is bounded: a flood of
+//! events for one pod causes one read at a time.
 
 use crate::api::names::Uid;
 use crate::engine::pleg::relist::{Kind, PlegEvent};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Maximum number of containers with a waiting event. Beyond it, only the fact that there was an event is kept.
+/// The maximum number of containers of a pod with a waiting event. Beyond it, only the fact that there was an event
+/// is kept.
 const MAX_WAITING: usize = 16;
 
 /// The last event of each container or sandbox of a pod, by id.
@@ -29,12 +30,12 @@ impl WaitingEvents {
         if waiting.len() < MAX_WAITING || waiting.contains_key(&event.id) {
             waiting.insert(event.id, event.kind);
         } else {
-            // The end of a container that does not exist: the cache never shows it, so that a read follows.
+            // The exit of a container that does not exist: the cache never shows it, so a read follows.
             waiting.insert(String::new(), Kind::ContainerDied);
         }
     }
 
-    /// The events of a pod that can be evaluated now.
+    /// Takes the waiting events of a pod, which can be evaluated now.
     pub fn take(&mut self, uid: &Uid) -> impl Iterator<Item = PlegEvent> + use<> {
         self.by_pod.remove(uid).unwrap_or_default().into_iter().map(|(id, kind)| PlegEvent { id, kind })
     }

@@ -1,5 +1,5 @@
-//! When to list all sandboxes and containers (P6, P8): one relist at a time, a period after the start of the last one,
-//! and earlier after a runtime event. PLEG is healthy while relists succeed.
+//! Decides when to list all sandboxes and containers (P6, P8): one relist at a time, one period after the start of
+//! the last one, or earlier after a runtime event. PLEG is healthy while relists succeed.
 
 use crate::api::facts::Listed;
 use crate::api::time::Boot;
@@ -37,12 +37,12 @@ pub struct Schedule {
 pub struct List {
     pub listed: Listed,
     pub began: StepTime,
-    /// No list came before it.
+    /// It is the first list since the start.
     pub is_first: bool,
 }
 
 impl Schedule {
-    /// P6: one relist at a time. `up`: the runtime is connected.
+    /// Starts a relist, unless one is in flight (P6). `up`: the runtime is connected.
     pub fn relist(&mut self, up: bool, step: StepTime, timeout: Duration, outbox: &mut Outbox) {
         if self.began.is_some() || !up {
             return;
@@ -57,7 +57,7 @@ impl Schedule {
         outbox.call_runtime(Owner::Relist, RuntimeCall::List, timeout);
     }
 
-    /// The relist in flight has ended. P6: a failed list changes nothing.
+    /// Handles the result of the relist in flight. P6: a failed list changes nothing.
     pub fn ended(&mut self, result: Result<Answer, OpError>, now: Boot, outbox: &mut Outbox) -> Option<List> {
         let began = self.began.take()?;
         let (_, at) = began;
@@ -76,7 +76,8 @@ impl Schedule {
         }
     }
 
-    /// The time of the next relist. `every_change_is_seen`: each change of a known pod causes a runtime event.
+    /// Returns the time of the next relist. `every_change_is_seen`: each change of a known pod causes a runtime
+    /// event.
     pub fn next(&self, up: bool, every_change_is_seen: bool, period: Duration) -> Option<Boot> {
         let all_watched = every_change_is_seen && self.last_ok.is_some() && self.error.is_none();
         let period = match (self.event_arrived, all_watched) {
@@ -85,7 +86,7 @@ impl Schedule {
             (false, false) => period,
         };
         match (up, self.began, self.last_began) {
-            // A new connection starts a relist, and the next one follows the one in flight.
+            // A new connection starts a relist, and the end of a relist in flight schedules the next one.
             (false, _, _) | (_, Some(_), _) | (_, _, None) => None,
             (true, None, Some(last)) => Some(last + period),
         }
@@ -100,12 +101,12 @@ impl Schedule {
         self.began.is_some()
     }
 
-    /// P6: the last successful relist is recent enough.
+    /// P6: returns true if the last successful relist is recent enough.
     pub fn is_healthy(&self, now: Boot) -> bool {
         self.last_ok.is_some_and(|at| now.since(at) < UNHEALTHY_AFTER)
     }
 
-    /// The health check, in a kubelet's words.
+    /// Returns the result of the health check, in a kubelet's words.
     ///
     /// # Errors
     /// If the last successful relist is too long ago.

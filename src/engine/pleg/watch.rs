@@ -1,8 +1,8 @@
 //! P8: decides which init processes a pidfd watches, and which pods may change without a runtime event.
 //!
-//! The end of a process causes a status read of its pod. The read is repeated until the runtime shows the end. Only
-//! lists and status reads are trusted; the watches only allow a longer relist period. A pod is *uncovered* while it may
-//! change without a runtime event.
+//! The exit of a process causes a status read of its pod. The read is repeated until the runtime shows the exit. Only
+//! lists and status reads are trusted; the watches only allow a longer relist period. A pod is *uncovered* while it
+//! may change without a runtime event.
 
 use crate::api::facts::ContainerState;
 use crate::api::names::Uid;
@@ -15,18 +15,19 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The waits in ms between the reads after an end that the runtime does not show yet. The steps are short up to 70 ms,
-/// because containerd 1.6 and 1.7 show it after 15 to 65 ms: they run `runc delete` first. A read takes 2 ms.
+/// The waits in ms between the reads after an exit that the runtime does not show yet. The steps are short up to 70
+/// ms, because containerd 1.6 and 1.7 show the exit after 15 to 65 ms: they run `runc delete` first. A read takes 2
+/// ms.
 const REREAD: [u64; 25] = [1, 2, 4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 5, 10, 20, 50, 100, 200, 500, 1000];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum State {
-    /// Counts as watched: the answer arrives at once.
+    /// Counts as watched, because the response arrives at once.
     Asked,
     Watched,
     /// No pidfd is available (another PID namespace, no descriptors left).
     Unwatched,
-    /// It has ended. The number counts the status reads since then.
+    /// The process has exited. The number counts the status reads since then.
     Ended(usize),
 }
 
@@ -34,7 +35,7 @@ enum State {
 pub struct Watches {
     by_pod: BTreeMap<Uid, BTreeMap<String, State>>,
     uncovered: BTreeSet<Uid>,
-    /// When the pods are read again, because a process has ended that the runtime still showed as running.
+    /// When the pods are read again, because a process has exited that the runtime still showed as running.
     rereads: Timers<Uid>,
 }
 
@@ -47,22 +48,22 @@ impl Watches {
         self.rereads.expired(now)
     }
 
-    /// True if every change causes a runtime event.
+    /// Returns true if every change causes a runtime event.
     pub fn cover_all(&self) -> bool {
         self.uncovered.is_empty()
     }
 
-    /// The pods that may change without a runtime event.
+    /// Returns the pods that may change without a runtime event.
     pub fn uncovered(&self) -> Vec<Uid> {
         self.uncovered.iter().cloned().collect()
     }
 
-    /// Returns true if the pidfd has reported the end.
+    /// Returns true if the pidfd has reported the exit.
     pub fn has_ended(&self, uid: &Uid, id: &str) -> bool {
         self.by_pod.get(uid).and_then(|w| w.get(id)).is_some_and(|s| matches!(s, State::Ended(_)))
     }
 
-    /// The status of a pod changed: watches its running processes and removes the other watches.
+    /// Watches the running processes of a pod whose status has changed, and removes the pod's other watches.
     pub fn update(&mut self, uid: &Uid, entry: &Entry, now: Boot, outbox: &mut Outbox) {
         let watches = self.by_pod.entry(uid.clone()).or_default();
         let runs = running(entry);
@@ -94,14 +95,14 @@ impl Watches {
         }
     }
 
-    /// The answer to `Effect::Watch`. False if none was expected.
+    /// Handles the response to `Effect::Watch`. Returns false if none was expected.
     pub fn answered(&mut self, uid: &Uid, id: &str, ok: bool) -> bool {
         let Some(state) = self.state(uid, id).filter(|s| **s == State::Asked) else { return false };
         *state = if ok { State::Watched } else { State::Unwatched };
         true
     }
 
-    /// The pidfd reports the end. False if it is known.
+    /// Notes the exit that a pidfd reports. Returns false if it is known already.
     pub fn ended(&mut self, uid: &Uid, id: &str) -> bool {
         let Some(state) = self.state(uid, id).filter(|s| !matches!(s, State::Ended(_))) else { return false };
         *state = State::Ended(0);
@@ -112,7 +113,7 @@ impl Watches {
         self.by_pod.get_mut(uid)?.get_mut(id)
     }
 
-    /// The pod was read. If an ended process is still shown as running, the read is repeated later.
+    /// Handles a read of the pod. If an exited process is still shown as running, the read is repeated later.
     pub fn was_read(&mut self, uid: &Uid, entry: &Entry, now: Boot) {
         let ended = self.by_pod.get_mut(uid).into_iter().flatten().filter_map(|(_, state)| match state {
             State::Ended(tries) => {
@@ -131,10 +132,10 @@ impl Watches {
     /// Updates whether the pod may change without a runtime event.
     pub fn update_cover(&mut self, uid: &Uid, entry: &Entry, now: Boot) {
         let watches = self.by_pod.get(uid);
-        // For a process that has just ended, the read is under way.
+        // For a process that has just exited, the read is under way.
         let covered = |s: &State| matches!(s, State::Asked | State::Watched | State::Ended(0));
         let watched = |id: &str| watches.and_then(|w| w.get(id)).is_some_and(covered);
-        // Only sandboxes with a known process.
+        // Only sandboxes with a known process are considered.
         let sandboxes = &entry.facts().sandboxes;
         let seen = sandboxes.iter().filter(|s| s.ready && s.pid.is_some()).all(|s| watched(s.id.as_str()))
             && entry.running().all(|c| c.state == ContainerState::Running && watched(c.id.as_str()));
@@ -146,7 +147,7 @@ impl Watches {
     }
 }
 
-/// The running containers and ready sandboxes of a pod: ids and init processes.
+/// Returns the ids and init processes of the running containers and ready sandboxes of a pod.
 fn running(entry: &Entry) -> Vec<(&str, Option<u32>)> {
     let facts = entry.facts();
     let containers = facts.containers.iter().filter(|c| c.state == ContainerState::Running);

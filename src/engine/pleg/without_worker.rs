@@ -12,12 +12,12 @@ use std::time::Duration;
 /// W21: the grace period of an orphan without one in its annotations.
 const ORPHAN_GRACE: Duration = Duration::from_secs(1);
 
-/// A pod of ours that a list shows, and that has no worker. Name and grace period are from its annotations.
+/// One of our pods that a list shows and that has no worker. The name and the grace period come from its annotations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unclaimed {
     pub name: FullName,
     pub grace: Duration,
-    /// Something of it runs.
+    /// Something of the pod runs.
     pub runs: bool,
 }
 
@@ -35,15 +35,15 @@ impl Unclaimed {
 /// A pod in a list that the node has to adopt.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It has a worker, and runs since a previous run of Wherry.
+    /// The pod has a worker, and was started by a previous process of Wherry.
     Running(Uid, Unclaimed),
-    /// W21: it has no worker.
+    /// W21: the pod has no worker.
     Orphan(Uid, Unclaimed),
 }
 
 #[derive(Debug, Default, Serialize)]
 pub struct WithoutWorker {
-    /// Our pods in the last list, while it is not known yet whether they are desired.
+    /// Our pods in the last list of which it is not known yet whether they are desired.
     pub unclaimed: BTreeMap<Uid, Unclaimed>,
     /// UIDs that other owners use, according to the last list.
     shared: BTreeSet<Uid>,
@@ -55,7 +55,7 @@ pub struct WithoutWorker {
 
 impl WithoutWorker {
     /// Finds the pods that the node has to adopt, in the order of their UIDs. `is_orphan`: a pod with this name and
-    /// without a worker is not desired (D1, C3), or another one has its name (W8). Before that is known, it stays
+    /// without a worker is not desired (D1, C3), or another one has its name (W8). Until this is known, the pod stays
     /// unclaimed.
     pub fn find(
         &mut self,
@@ -71,7 +71,7 @@ impl WithoutWorker {
         let mut found = Vec::new();
         for (uid, shown) in pods.pods() {
             if has_worker(uid) {
-                // It runs since a previous run, whatever its record says.
+                // The pod was started by a previous process, whatever its record says.
                 let running = Unclaimed::of(&shown).filter(|shown| is_first && shown.runs);
                 found.extend(running.map(|shown| Found::Running(uid.clone(), shown)));
             } else if let Some(unclaimed) = Unclaimed::of(&shown) {
@@ -85,23 +85,25 @@ impl WithoutWorker {
         found
     }
 
-    /// A list has been compared.
+    /// Forgets the entries that become obsolete once a list has been compared.
     pub fn compared(&mut self, now: Boot) {
         self.forgotten.clear();
         self.lost.retain(|_, (_, until)| *until > now);
     }
 
-    /// A worker was dropped while a relist is in flight: the list is out of date for its pod.
+    /// Notes that a worker was dropped while a relist is in flight, so that the list is out of date for its pod.
     pub fn forgotten(&mut self, uid: &Uid, generation: Generation) {
         self.forgotten.insert(uid.clone(), generation);
     }
 
-    /// The outcome of a RunPodSandbox call of this attempt is unknown. It takes effect before `until` or never.
+    /// Notes that the outcome of a RunPodSandbox call of this attempt is unknown. The call takes effect before
+    /// `until` or never.
     pub fn lost(&mut self, uid: &Uid, attempt: u32, until: Boot) {
         self.lost.insert(uid.clone(), (attempt, until));
     }
 
-    /// The first attempt of a new pod with this UID. A sandbox of an earlier attempt that appears late is not its own.
+    /// Returns the first attempt of a new pod with this UID. A sandbox of an earlier attempt that appears late does
+    /// not belong to the new pod.
     pub fn first_attempt(&self, uid: &Uid) -> u32 {
         self.lost.get(uid).map_or(0, |(attempt, _)| attempt.saturating_add(1))
     }
@@ -111,17 +113,17 @@ impl WithoutWorker {
         self.lost.is_empty() && self.unclaimed.is_empty()
     }
 
-    /// Returns true if the last list shows a pod of ours without a worker.
+    /// Returns true if the last list shows one of our pods under this UID, without a worker.
     pub fn shows(&self, uid: &Uid) -> bool {
         self.unclaimed.contains_key(uid)
     }
 
-    /// Pods may have got a worker.
+    /// Removes the pods that have a worker now.
     pub fn claimed(&mut self, has_worker: impl Fn(&Uid) -> bool) {
         self.unclaimed.retain(|uid, _| !has_worker(uid));
     }
 
-    /// The last list showed a pod of another owner with this UID (W21).
+    /// Returns true if the last list showed a pod of another owner with this UID (W21).
     pub fn shares(&self, uid: &Uid) -> bool {
         self.shared.contains(uid)
     }

@@ -12,7 +12,7 @@ const PULL_MAX: Duration = Duration::from_secs(300);
 /// After a run of this length the back-off starts again from the first level.
 const RESET_AFTER: Duration = Duration::from_secs(600);
 
-/// The delay between the end of `dead` and the next start, and the level of the new container.
+/// Returns the delay between the end of `dead` and the next start, and the level of the new container.
 pub fn after(dead: &ContainerFact, max: Duration) -> (Duration, u32) {
     // A container that never started has no start time.
     let ran = if dead.started_at.0 == 0 { Duration::ZERO } else { dead.finished_at.since(dead.started_at) };
@@ -20,12 +20,13 @@ pub fn after(dead: &ContainerFact, max: Duration) -> (Duration, u32) {
     (delay(level, FIRST, max), level.saturating_add(1))
 }
 
-/// The delay before the next pull after `failures` consecutive failures (1 or more).
+/// Returns the delay before the next pull after `failures` consecutive failures (1 or more).
 pub fn pull(failures: u32) -> Duration {
     delay(failures, FIRST, PULL_MAX)
 }
 
-/// Zero at level 0, then `first`, doubled with each level. `max` also limits the first step.
+/// Returns zero at level 0, `first` at level 1, and twice the previous delay at each further level. `max` limits
+/// every delay, including the first.
 fn delay(level: u32, first: Duration, max: Duration) -> Duration {
     match level.checked_sub(1) {
         None => Duration::ZERO,

@@ -24,7 +24,7 @@ pub enum TerminationSource {
 }
 
 impl TerminationSource {
-    /// The reason in the pod's status (S5, A8, W27; for an eviction the kubelet's).
+    /// Returns the reason in the pod's status (S5, A8, W27). For an eviction it is the kubelet's.
     fn reason(self) -> Reason {
         match self {
             TerminationSource::Drain => Reason::Drained,
@@ -44,7 +44,7 @@ impl TerminationSource {
         }
     }
 
-    /// Severity and reason of the event.
+    /// Returns the severity and the reason of the event.
     pub fn notice(self) -> (Severity, Reason) {
         let severity = match self {
             TerminationSource::Eviction | TerminationSource::Preemption => Severity::Warning,
@@ -53,12 +53,12 @@ impl TerminationSource {
         (severity, self.reason())
     }
 
-    /// W24: dead containers and logs of the victims are removed once the victims are finished.
+    /// W24: returns true if the dead containers and logs of the victims are removed once the victims are finished.
     pub fn evicts(self) -> bool {
         matches!(self, TerminationSource::Eviction | TerminationSource::Preemption)
     }
 
-    /// The reason of the `DisruptionTarget` condition (S5, A8, A11), if the pod gets it.
+    /// Returns the reason of the `DisruptionTarget` condition (S5, A8, A11), if the pod gets this condition.
     pub fn disruption(self) -> Option<Reason> {
         match self {
             TerminationSource::ApiEviction => Some(Reason::EvictionByEvictionAPI),
@@ -69,14 +69,15 @@ impl TerminationSource {
         }
     }
 
-    /// Returns true if the pod runs again when the cause is over. One of the API server does so only after a shutdown,
-    /// because without the server nothing would run then. Otherwise it has ended: its controller creates another one.
+    /// Returns true if the pod runs again when the cause is over. A pod of the API server runs again only after a
+    /// shutdown, so that the pods run after a reboot even while the server is unavailable. After any other kill it
+    /// has ended for good, and its controller creates a replacement.
     pub fn lets_run_again(self, from_api_server: bool) -> bool {
         self == TerminationSource::Shutdown || !from_api_server
     }
 
-    /// Returns true if a pod that has ended and would run again is held back too (W27, A8, A11). The other sources
-    /// concern only pods that run.
+    /// Returns true if the source also holds back a pod that has ended and would run again (W27, A8, A11). The other
+    /// sources concern only running pods.
     pub fn holds_back_ended(self) -> bool {
         match self {
             TerminationSource::ApiEviction | TerminationSource::Drain | TerminationSource::Preemption => true,
@@ -105,8 +106,8 @@ impl Kill {
     }
 }
 
-/// Why the pod was stopped or is being stopped. The status shows it together with the phase so far, and later with
-/// the terminal phase (W3).
+/// Why the pod was stopped or is being stopped. The status shows it together with the pod's last phase, and later
+/// with the terminal phase (W3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
     #[serde(deserialize_with = "reason")]
@@ -119,7 +120,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// A3: the pod was rejected, not stopped.
+    /// A3: returns the cause for a pod that was rejected, and therefore not stopped.
     pub fn node_shutdown() -> Cause {
         Cause {
             reason: Reason::NodeShutdown,
@@ -135,7 +136,7 @@ fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error
     String::deserialize(deserializer).map(|text| Reason::from_text(&text))
 }
 
-/// None for a source that only a newer Wherry knows.
+/// Reads the source. Returns None for a source that only a newer Wherry knows.
 ///
 /// # Errors
 /// None: any value is permitted.
@@ -146,7 +147,7 @@ fn known_source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ter
 /// Identifies a kill to its requester.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum KillId {
-    /// Of `Event::Kill`.
+    /// A kill that `Event::Kill` requested.
     Event(u64),
     /// W27: a drain of the pod with this name.
     Drain(FullName),

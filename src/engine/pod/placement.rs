@@ -4,15 +4,16 @@ use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Placement {
-    /// It runs or will run on the node, or has ended on it.
+    /// The pod runs or will run on the node, or has ended on it.
     #[default]
     Bound,
-    /// A10: it has never started, and waits for `uncordon`.
+    /// A10: the pod has never started, and waits for `uncordon`.
     Unscheduled,
-    /// A11, W27: it has ended, and starts again after `uncordon` or `undrain`. The API shows its successor.
+    /// A11, W27: the pod has ended, and starts again after `uncordon` or `undrain`. The API shows its successor.
     Successor { drained: bool },
-    /// A11: it has ended by itself and will not run again, and the node is cordoned: an eviction would not change it.
+    /// A11: the pod has ended by itself and will not run again, and the node is cordoned. An eviction would change
+    /// nothing.
     Gone,
-    /// It is no longer wanted, and nothing of it runs. No list shows it.
+    /// The pod is no longer desired, and nothing of it runs. No list shows it.
     Removed,
 }

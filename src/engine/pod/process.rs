@@ -4,7 +4,7 @@ use crate::api::environment::{self, Facts};
 use crate::api::expand::{self, Expanded};
 use crate::api::k8s::Container;
 
-/// Resolves and expands environment, command and arguments.
+/// Resolves and expands the environment, the command and the arguments.
 ///
 /// # Errors
 /// A value does not exist, or the result is too large. The message is the kubelet's.

@@ -1,6 +1,6 @@
 //! The record of a pod (W25): the accepted spec and its source, the pod's history, and its state when the record was
-//! written. Each pod has one JSON object, and `History` and `Snapshot` define its form. The status of a terminal pod is
-//! in the usual place inside the pod object.
+//! written. Each pod has one JSON object, and `History` and `Snapshot` define its form. The status of a terminal pod
+//! is in the field `status` of the pod object.
 
 use crate::api::k8s;
 use crate::api::names::{ContainerId, FullName, Uid};
@@ -31,13 +31,13 @@ pub struct Record {
     pub pod: Rc<Pod>,
     /// The terminal status that the pod showed (W7).
     pub terminal: Option<k8s::PodStatus>,
-    /// What the worker keeps itself.
+    /// The part of the state that the worker itself keeps.
     pub history: History,
-    /// What the worker derives from the states of its machines.
+    /// The part of the state that the worker derives from its state machines.
     pub snapshot: Snapshot,
 }
 
-/// The pod's state when the record was written. The names of the fields are those of the record.
+/// The pod's state when the record was written. The field names are those in the record.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
@@ -63,8 +63,8 @@ pub struct Snapshot {
     pub resizing: Option<Outdated>,
 }
 
-/// The time when a record was written, on the boot clock, because the wall clock may be wrong then or be set
-/// before the record is read.
+/// The time when a record was written. It is on the boot clock, because the wall clock may be wrong at that time, or
+/// may be set before the record is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WriteTime {
@@ -88,12 +88,12 @@ pub struct Termination {
     pub grace_deadline: Wall,
     #[serde(flatten)]
     pub cause: Option<Cause>,
-    /// No source desires the pod any more.
+    /// No source defines the pod any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undesired: bool,
 }
 
-/// The accepted spec and its source, as the record has them.
+/// The accepted spec and its source, in the form of the record.
 #[derive(Serialize, Deserialize)]
 struct Accepted {
     #[serde(default)]
@@ -109,7 +109,7 @@ fn first() -> u32 {
     1
 }
 
-/// The error shows the unknown source alone.
+/// Parses the sources. The error shows only the unknown source.
 fn termination_sources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<TerminationSource>, D::Error> {
     let unknown = |source: &Value| serde::de::Error::custom(source);
     let sources = Vec::<Value>::deserialize(deserializer)?;
@@ -117,13 +117,13 @@ fn termination_sources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTr
 }
 
 impl Record {
-    /// The time since the record was written; None if it was written in another boot.
+    /// Returns the time since the record was written; None if it was written in another boot.
     pub fn age(&self, now: Boot, boot_id: &str) -> Option<Duration> {
         let written = self.snapshot.written.as_ref().filter(|w| !boot_id.is_empty() && w.boot_id == boot_id)?;
         Some(now.since(written.boot))
     }
 
-    /// For a pod of an API server: the grace period of its deletion.
+    /// Returns the grace period of the deletion of an API server's pod; None if the pod is not deleted.
     pub fn deletion(&self) -> Option<Duration> {
         let termination = self.snapshot.termination.as_ref().filter(|t| t.undesired)?;
         Some(termination.grace_deadline.since(termination.began))
@@ -167,12 +167,12 @@ pub fn write(record: &Record) -> String {
 /// Parses the record stored under `record_key`.
 ///
 /// # Errors
-/// If the text is not JSON, a required field is missing, the version is not supported, or the UID does not match the
+/// The text is not JSON, a required field is missing, the version is not supported, or the UID does not match the
 /// key.
 pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     let mut all = fields::parse(text, VERSION)?;
     let mut history: History = fields::take(&mut all)?;
-    // The name of an older version.
+    // An older version used this field name.
     let replaced = all.get("replaced").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     history.restarting.extend(replaced.map(|id| (ContainerId::from(id), Restart::Image)));
     let (pod, terminal) = read_pod(fields::take(&mut all)?)?;
@@ -182,7 +182,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     Ok(Record { pod, terminal, history, snapshot: fields::take(&mut all)? })
 }
 
-/// The pod and its terminal status.
+/// Returns the pod and its terminal status.
 fn read_pod(accepted: Accepted) -> Result<(Rc<Pod>, Option<k8s::PodStatus>), RecordError> {
     use RecordError::Missing;
     let Accepted { path, document, digest, pod: object } = accepted;
@@ -216,7 +216,7 @@ mod tests {
         Rc::new(document::read(text.as_bytes(), "/m/a.yaml", context).0.remove(0))
     }
 
-    /// The status of a pod whose container has ended.
+    /// Returns the status of a pod whose container has ended.
     fn ended() -> k8s::PodStatus {
         let ended = serde_json::json!({ "containerStatuses": [{ "name": "m", "image": "i:1", "imageID": "",
             "ready": false,

@@ -1,4 +1,4 @@
-//! The needs of a pod that the runtime has to satisfy: a handler for its RuntimeClass, and optional features.
+//! The requirements of a pod that the runtime has to meet: a handler for its RuntimeClass, and optional features.
 //!
 //! *Ours:* a pod waits for a feature that the runtime does not have, and starts after an upgrade of the runtime. A
 //! kubelet rejects some of these pods, and a controller creates new ones.
@@ -7,7 +7,7 @@ use crate::api::pod::Pod;
 use crate::api::runtime_class::RuntimeClasses;
 use crate::api::runtime_features::{ImageVolumes, RuntimeFeatures};
 
-/// The runtime handler for the pod's sandbox; empty for the default handler.
+/// Returns the runtime handler for the pod's sandbox; empty for the default handler.
 ///
 /// # Errors
 /// The reason why the runtime cannot run the pod, with the remedy.

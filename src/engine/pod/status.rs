@@ -14,23 +14,23 @@ use crate::engine::pod::plan::observed;
 use container::container;
 pub use container::{StatusRuntime, View, waiting_at_first};
 
-/// The status of a pod that waits for its predecessor (W8).
+/// Returns the status of a pod that waits for its predecessor (W8).
 pub fn waiting() -> k8s::PodStatus {
     k8s::PodStatus { phase: Some("Pending".into()), ..Default::default() }
 }
 
-/// The status of a pod that fits once others are gone (A4).
+/// Returns the status of a pod that will fit once other pods are gone (A4).
 pub fn waits_for_room(why: &str) -> k8s::PodStatus {
     k8s::PodStatus { reason: Some(Reason::WaitingForRoom.to_string()), message: Some(why.into()), ..waiting() }
 }
 
-/// The status of a pod that does not start because the node is cordoned (A10).
+/// Returns the status of a pod that does not start because the node is cordoned (A10).
 pub fn waits_for_uncordon() -> k8s::PodStatus {
     let message = "the node is cordoned; `wherry uncordon` or `kubectl uncordon` lets the pod start";
     k8s::PodStatus { reason: Some(Reason::Unschedulable.to_string()), message: Some(message.into()), ..waiting() }
 }
 
-/// The status of a rejected pod (A3).
+/// Returns the status of a rejected pod (A3).
 pub fn rejected(why: &Cause) -> k8s::PodStatus {
     k8s::PodStatus {
         phase: Some("Failed".into()),
@@ -92,7 +92,7 @@ fn has_terminated(state: Option<&k8s::ContainerState>) -> Option<&k8s::Container
     state.and_then(|s| s.terminated.as_deref())
 }
 
-/// The phase by the kubelet's rules. A terminal phase requires that no container runs or will start (W3).
+/// Returns the phase by the kubelet's rules. A terminal phase requires that no container runs or will start (W3).
 fn phase(view: &View<'_>, init: &[k8s::ContainerStatus], containers: &[k8s::ContainerStatus]) -> &'static str {
     let policy = view.pod.restart_policy();
     let initializing = !init.is_empty() && !main_began(containers) && init_is_pending(view, init);
@@ -106,7 +106,7 @@ fn phase(view: &View<'_>, init: &[k8s::ContainerStatus], containers: &[k8s::Cont
         } else if let Some(t) = has_terminated(state) {
             stopped += 1;
             let newest = observed::newest(view.facts, &c.name);
-            // Stopped to start again: its work is not done, even if the pod ends before.
+            // The container was stopped for a restart: its work is not done, even if the pod ends before the restart.
             let cut_short = newest.is_some_and(|c| view.restarting.contains(&c.id));
             succeeded += usize::from(t.exit_code == 0 && !cut_short);
             restarts += usize::from(cut_short || newest.is_some_and(|c| observed::restarts(policy, c)));
@@ -117,10 +117,10 @@ fn phase(view: &View<'_>, init: &[k8s::ContainerStatus], containers: &[k8s::Cont
             waiting += 1;
         }
     }
-    // A killed pod shows its phase so far until it has ended.
+    // A killed pod keeps its last phase until it has ended.
     let ended_by_itself = waiting + running + restarts == 0 && !sidecar_runs && view.cause.is_none();
-    // W3 also covers a container that the spec does not name, for example of an older version of the pod after a
-    // restart.
+    // W3 also covers a container that the spec does not name, for example one of an older version of the pod after a
+    // restart of Wherry.
     let runs = |c: &ContainerFact| matches!(c.state, ContainerState::Running | ContainerState::Unknown);
     if (view.over || ended_by_itself) && !view.facts.containers.iter().any(runs) {
         let all_succeeded = succeeded == containers.len();

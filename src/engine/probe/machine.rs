@@ -61,10 +61,11 @@ pub(super) struct Machine {
     pub due: Boot,
     pub in_flight: Option<OpId>,
     pub verdict: Verdict,
-    /// The last result, and the number of consecutive occurrences.
+    /// The last result. `row` is the number of its consecutive occurrences.
     last: Option<bool>,
     row: u32,
-    /// No further probe of this container: a startup probe after its verdict, a liveness probe after a failure.
+    /// The probe does not run again for this container: a startup probe after its verdict, a liveness probe after its
+    /// failure.
     over: bool,
 }
 
@@ -84,7 +85,7 @@ impl Machine {
             failure: times(spec.failure_threshold, 3),
             due: Boot(0),
             in_flight: None,
-            // As in a kubelet, liveness counts as passed at the start, and readiness does not.
+            // As in a kubelet, a liveness probe counts as passed at the start, and a readiness probe does not.
             verdict: if kind == Kind::Liveness { Verdict::Passed } else { Verdict::Open },
             last: None,
             row: 0,
@@ -96,7 +97,8 @@ impl Machine {
         !self.over && self.in_flight.is_none() && self.due <= now
     }
 
-    /// The next time to check the probe. A probe that takes longer than its period runs again once it is answered.
+    /// Returns the next time to check the probe. A probe that takes longer than its period runs again as soon as it
+    /// has a result.
     pub fn next(&self, now: Boot) -> Option<Boot> {
         let waits = self.in_flight.is_some() && self.due <= now;
         (!self.over && !waits).then_some(self.due)

@@ -1,7 +1,8 @@
 //! Container probes: when each is due, and the meaning of its results. This corresponds to the kubelet's prober worker.
 //!
-//! A startup probe gates the other two. Results belong to one container: they start from the beginning for a new
-//! container, and for one that a restarted Wherry finds running. The worker acts on a verdict (`ready`, a kill).
+//! A startup probe gates the other two. Results belong to one container instance: they begin anew for a new
+//! container, and for a container that a restarted Wherry finds running. The worker acts on a verdict (`ready`, a
+//! kill).
 
 mod machine;
 
@@ -23,7 +24,7 @@ use std::time::Duration;
 #[derive(Debug, Default, Serialize)]
 pub struct Probes {
     of: BTreeMap<ContainerId, OfContainer>,
-    /// Containers that this run of Wherry started itself, rather than found running.
+    /// The containers that this run of Wherry started itself and did not find running.
     started_here: BTreeSet<ContainerId>,
 }
 
@@ -43,13 +44,13 @@ pub struct Due {
     pub timeout: Duration,
 }
 
-/// The effect of an answer.
+/// The effect of a probe's result.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Judged {
     pub id: ContainerId,
     pub index: usize,
     pub kind: Kind,
-    /// The verdict, if this answer changed it.
+    /// The verdict, if this result changed it.
     pub verdict: Option<Verdict>,
 }
 
@@ -58,7 +59,7 @@ pub fn any(pod: &Pod) -> bool {
 }
 
 impl Probes {
-    /// This run of Wherry started the container.
+    /// Notes that this run of Wherry started the container.
     pub fn started_container(&mut self, id: &ContainerId) {
         self.started_here.insert(id.clone());
     }
@@ -86,7 +87,7 @@ impl Probes {
             if self.of.contains_key(&c.id) {
                 continue;
             }
-            // The wall clock may be set: a start in the future counts as now.
+            // The wall clock may have been set: a start in the future counts as now.
             let ago = now.wall.since(c.started_at);
             let found = !self.started_here.contains(&c.id);
             let machines = Kind::ALL.iter().filter_map(|kind| {
@@ -100,7 +101,8 @@ impl Probes {
         }
     }
 
-    /// The due probes of the wanted kinds. The caller reports each started probe to `asked` and its answer to `judge`.
+    /// Returns the due probes of the wanted kinds. The caller reports each probe that it starts to `requested`, and
+    /// its result to `judge`.
     pub fn due(&self, now: Boot, wanted: impl Fn(Kind) -> bool) -> Vec<Due> {
         let mut all = Vec::new();
         for (id, of) in &self.of {
@@ -116,21 +118,21 @@ impl Probes {
         of.filter(|m| m.kind == due.kind).for_each(|m| m.requested(op, now));
     }
 
-    /// The next time at which a probe is due.
+    /// Returns the next time at which a probe is due.
     pub fn next(&self, now: Boot, wanted: impl Fn(Kind) -> bool) -> Option<Boot> {
         let all = self.of.values().flat_map(|of| of.machines.iter().filter(|m| wanted(m.kind) && of.may_run(m.kind)));
         all.filter_map(|m| m.next(now)).min()
     }
 
-    /// The container (its index in `Pod::all_containers`) and the kind of the probe that `op` carries out. None if the
-    /// container is no longer current.
+    /// Returns the container (its index in `Pod::all_containers`) and the kind of the probe that `op` carries out.
+    /// None if the container is no longer current.
     pub fn of_op(&self, op: OpId) -> Option<(usize, Kind)> {
         let mut all = self.of.values().flat_map(|of| of.machines.iter().map(|m| (of.index, m)));
         all.find(|(_, m)| m.in_flight == Some(op)).map(|(index, m)| (index, m.kind))
     }
 
-    /// Handles the answer to `op`: passed, failed, or None if unknown. Returns None if the container is no longer
-    /// current.
+    /// Handles the result of `op`: passed, failed, or None if it is unknown. Returns None if the container is no
+    /// longer current.
     pub fn judge(&mut self, op: OpId, passed: Option<bool>) -> Option<Judged> {
         for (id, of) in &mut self.of {
             if let Some(m) = of.machines.iter_mut().find(|m| m.in_flight == Some(op)) {
@@ -161,13 +163,13 @@ impl OfContainer {
         self.machines.iter().find(|m| m.kind == kind).map(|m| m.verdict)
     }
 
-    /// Returns true if the other probes wait for the startup probe, which runs until its verdict.
+    /// Returns true if a probe of this kind may run: the other probes wait until the startup probe has passed.
     fn may_run(&self, kind: Kind) -> bool {
         kind == Kind::Startup || self.verdict(Kind::Startup).is_none_or(|v| v == Verdict::Passed)
     }
 }
 
-/// A random part of `period`, in milliseconds.
+/// Returns a random part of `period`, in whole milliseconds.
 fn part(period: Duration, rng: &mut Rng) -> Duration {
     let ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
     Duration::from_millis(rng.draw() % ms)

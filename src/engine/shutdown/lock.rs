@@ -1,12 +1,12 @@
-//! The inhibitor lock (S2, S3, S6, S7, S9): the order of Wherry's calls to logind, and the reaction to each answer.
+//! The inhibitor lock (S2, S3, S6, S7, S9): the order of Wherry's calls to logind, and the reaction to each response.
 //!
 //! A whole round reads logind's delay. If the delay is too short, the round writes the drop-in, reloads logind, and
-//! reads the delay until it has changed. Then it takes the lock, unless logind still lists ours, subscribes to
+//! reads the delay until it has changed. Then it takes the lock, unless logind still lists Wherry's, subscribes to
 //! PrepareForShutdown, and reads whether a shutdown has begun. If logind's delay is longer than necessary, the round
-//! lowers the drop-in at its end. A failed step does not prevent the later ones.
+//! finally lowers the delay in the drop-in. A failed step does not prevent the later ones.
 //!
-//! A round that leaves a problem is repeated with a back-off. Without a problem Wherry reads the delay once a minute:
-//! InhibitDelayMaxUSec is a constant property, so logind announces no change of it.
+//! A round that leaves a problem is retried with a back-off. Without a problem, Wherry reads the delay once a minute:
+//! InhibitDelayMaxUSec is a constant property, so logind sends no signal when it changes.
 
 use super::problem::{Delay, Problems};
 use super::round::{Change, Held, Kind, Link, Read, Round, Step, Work};
@@ -19,7 +19,7 @@ use crate::engine::op::{OpError, OpId};
 use serde::Serialize;
 use std::time::Duration;
 
-/// The deadline of one call.
+/// The timeout of one call.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// S2: the number of reads of the delay after a reload, and the pause between two of them.
 const READS: u32 = 5;
@@ -33,7 +33,7 @@ const NO_LIMIT: Duration = Duration::from_secs(1000 * 365 * 86_400);
 #[derive(Debug, PartialEq, Eq)]
 pub enum LockRequest {
     Call(LogindCall),
-    /// Close the lock.
+    /// Close the descriptor of the lock.
     Release,
     /// Make systemd's descriptor store contain exactly the lock that Wherry holds.
     Store,
@@ -52,7 +52,7 @@ pub struct Lock {
     groups: Groups,
     link: Link,
     held: Held,
-    /// The delay according to logind's last answer; None if there is no answer.
+    /// The delay according to logind's last response; None if there is no response.
     delay: Option<Duration>,
     work: Work,
     /// The problems of the last round.
@@ -77,12 +77,12 @@ impl Lock {
         }
     }
 
-    /// logind waits for this lock, as far as Wherry knows.
+    /// Returns true if logind waits for this lock, as far as Wherry knows.
     pub fn is_held(&self) -> bool {
         self.held != Held::No
     }
 
-    /// logind has confirmed the lock and sends PrepareForShutdown.
+    /// Returns true if logind has confirmed the lock and sends PrepareForShutdown.
     pub fn is_armed(&self) -> bool {
         self.held == Held::Yes && matches!(self.link, Link::Up { subscribed: true })
     }
@@ -91,12 +91,12 @@ impl Lock {
         self.delay
     }
 
-    /// The granted part of each group's period (S2); None while logind's delay is unknown.
+    /// Returns the granted part of each group's period (S2); None while logind's delay is unknown.
     pub fn granted(&self) -> Option<Vec<Duration>> {
         self.delay.map(|delay| self.groups.within(delay))
     }
 
-    /// Why the lock is not armed, or in which way it falls short of the configuration.
+    /// Returns why the lock is not armed, or how it falls short of the configuration.
     pub fn problem(&self) -> Option<String> {
         if self.groups.is_off() {
             return None;
@@ -118,7 +118,7 @@ impl Lock {
         }
     }
 
-    /// The time of the next call to logind.
+    /// Returns the time of the next call to logind, or of the next attempt to store the lock.
     pub fn next_deadline(&self) -> Option<Boot> {
         let work = match &self.work {
             Work::Idle { at } => *at,
@@ -128,7 +128,7 @@ impl Lock {
         work.into_iter().chain(self.store.next()).min()
     }
 
-    /// The configuration was reloaded. Without periods the lock is released (S3).
+    /// Applies a reloaded configuration. Without periods, releases the lock (S3).
     pub fn configure(&mut self, groups: Groups) -> Vec<LockRequest> {
         let changed = groups != self.groups;
         if changed {
@@ -154,13 +154,13 @@ impl Lock {
         }
     }
 
-    /// systemd's descriptor store contained the lock of a previous run.
+    /// Takes over the lock of a previous process from systemd's descriptor store.
     pub fn inherited(&mut self) -> Vec<LockRequest> {
         self.held = Held::Unconfirmed;
         if self.groups.is_off() { self.release() } else { vec![LockRequest::Store] }
     }
 
-    /// The answer to a call of an abandoned round: Wherry has another lock now.
+    /// Handles the late response to a call of an abandoned round, which has given Wherry another lock.
     pub fn taken_late(&mut self) -> Vec<LockRequest> {
         if self.held == Held::No { self.release() } else { vec![LockRequest::Store] }
     }
@@ -170,7 +170,7 @@ impl Lock {
         vec![LockRequest::Release, LockRequest::Store]
     }
 
-    /// logind is available on the bus, or has restarted.
+    /// Begins a whole round, because logind has appeared on the bus or has restarted.
     pub fn up(&mut self) -> Vec<LockRequest> {
         self.link = Link::Up { subscribed: false };
         if self.held == Held::Yes {
@@ -187,13 +187,14 @@ impl Lock {
         self.report()
     }
 
-    /// A shutdown begins: reads the delay once more, because another file may have changed it. None during a round.
+    /// Reads the delay once more at the start of a shutdown, because another file may have changed it. Returns None
+    /// during a round or without a connection.
     pub fn read_for_shutdown(&mut self) -> Option<LockRequest> {
         let idle = matches!(self.work, Work::Idle { .. }) && matches!(self.link, Link::Up { .. });
         idle.then(|| self.call(Step::ReadDelay(Read::Shutdown), Round::default()))
     }
 
-    /// S6: the shutdown was cancelled. Takes a new lock before the old one is closed.
+    /// S6: takes a new lock after a cancelled shutdown, before the old one is closed.
     pub fn take_anew(&mut self, groups: Groups) -> Vec<LockRequest> {
         let changed = groups != self.groups;
         if changed {
@@ -206,8 +207,8 @@ impl Lock {
         vec![self.call(Step::Inhibit, Round::of(Kind::Relock { then_whole }))]
     }
 
-    /// The shutdown that was in doubt is over. The round at its start did not change the drop-in, so a whole round
-    /// follows.
+    /// Begins a whole round after a shutdown that was in doubt, because the round at its start did not change the
+    /// drop-in.
     pub fn begin_anew(&mut self, groups: Groups) -> Vec<LockRequest> {
         if groups == self.groups { self.begin(Kind::Whole) } else { self.configure(groups) }
     }
@@ -237,12 +238,12 @@ impl Lock {
     }
 
     fn call(&mut self, step: Step, round: Round) -> LockRequest {
-        // A late answer to an earlier call must not count for this one.
+        // A late response to an earlier call must not be taken for the response to this one.
         self.work = Work::Calling { step, op: None, round };
         LockRequest::Call(step.call(self.groups.sum()))
     }
 
-    /// `down`: a shutdown is in progress, or in doubt.
+    /// Handles the response to a call. `down`: a shutdown is in progress, or in doubt.
     pub fn answered(&mut self, result: Result<Answer, OpError>, down: bool, now: Boot) -> Vec<LockRequest> {
         let Work::Calling { step, mut round, .. } = std::mem::replace(&mut self.work, Work::Idle { at: None }) else {
             return Vec::new();
@@ -385,7 +386,8 @@ impl Lock {
         requests
     }
 
-    /// S3: the machine must not wait for a Wherry that gets no signal. A shutdown in progress is known already.
+    /// S3: releases the lock if Wherry gets no signals, because the machine must not wait for it in vain. Keeps the
+    /// lock during a shutdown, which Wherry knows about already.
     fn release_unless_heard(&mut self, down: bool) -> Vec<LockRequest> {
         let heard = matches!(self.link, Link::Up { subscribed: true });
         if heard || down { Vec::new() } else { self.release() }
@@ -411,7 +413,7 @@ impl Lock {
         self.work = Work::Idle { at: Some(now + wait) };
     }
 
-    /// Reports a changed state.
+    /// Reports the state if it has changed.
     fn report(&mut self) -> Vec<LockRequest> {
         let is = match self.problem() {
             Some(problem) => Err(problem),

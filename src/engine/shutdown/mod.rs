@@ -1,8 +1,8 @@
-//! Graceful node shutdown (S1 to S10): `transitions` handles logind's signals and answers and stops one group of pods
-//! after another, `pods` knows which pods belong to a group and which have ended, `lock` decides the calls to logind,
-//! `round` contains its states, `problem` the problems, `store` systemd's copy of the lock, `record` the durable
-//! record, `views` the data for the API. This file keeps the progress of a shutdown in time. `node/shutdown` kills the
-//! pods.
+//! Graceful node shutdown (S1 to S10): `transitions` handles logind's signals and responses and stops one group of
+//! pods after another, `pods` determines which pods belong to a group and which have terminated, `lock` decides on
+//! the calls to logind, `round` contains its states, `problem` its problems, `store` systemd's copy of the lock,
+//! `record` the durable record, `views` the data for the API. This file tracks the progress and the deadlines of a
+//! shutdown. `node/shutdown` kills the pods.
 
 pub mod lock;
 pub mod pods;
@@ -22,13 +22,14 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// S7: without a lock logind does not wait for the pods. Each group gets this time (StopContainer takes at least 2 s).
+/// S7: without a lock, logind does not wait for the pods. Each group gets this time (StopContainer takes at least 2
+/// s).
 const MINIMUM: Duration = Duration::from_secs(2);
 
-/// The time for which the first group waits for logind's delay.
+/// How long the first group waits for logind to report its delay.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// S7: the time for which a new process waits for logind to confirm the shutdown of the record.
+/// S7: how long a new process waits for logind to confirm the recorded shutdown.
 const WORD: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize)]
@@ -38,10 +39,10 @@ pub struct Shutdown {
     progress: Option<Progress>,
     /// The record of the last shutdown, or of the one in progress.
     last: Option<Record>,
-    /// The record shows a shutdown in progress. logind has until then to confirm it.
+    /// The record shows a shutdown in progress, which logind has to confirm before this time.
     in_doubt: Option<Boot>,
-    /// The shutdown began in a previous run, or before this run knew its pods. Until it is known which groups have
-    /// begun, nothing is started.
+    /// The shutdown began under a previous process, or before this process knew its pods. Nothing is started until it
+    /// is known which groups have begun.
     undecided: bool,
     /// When to retry a failed write of the record.
     keep_at: Option<Boot>,
@@ -64,7 +65,7 @@ pub struct Progress {
 
 #[derive(Debug, Serialize)]
 pub enum Phase {
-    /// The delay is being read from logind. No group begins before the answer, or before `until`.
+    /// The delay is being read from logind. No group begins until logind responds or the time `until` is reached.
     ReadingDelay {
         until: Boot,
     },
@@ -82,13 +83,13 @@ pub struct Current {
 }
 
 impl Progress {
-    /// The lock is released at this time, whatever happened (S4).
+    /// Returns the time at which the lock is released in any case (S4).
     pub fn end(&self) -> Boot {
         self.began + self.periods.iter().sum()
     }
 
-    /// The end of the next group's time. A group that begins early has its own full period. A group that begins late,
-    /// because Wherry was not running, has the rest of it.
+    /// Returns when the time of the next group ends. A group that begins early gets its full period. A group that
+    /// begins late, because Wherry was not running, gets the rest of its period.
     pub fn until(&self, now: Boot) -> Boot {
         let planned = self.began + self.periods.iter().take(self.group + 1).sum();
         match self.periods.get(self.group) {
@@ -102,7 +103,8 @@ impl Progress {
         self.group >= self.periods.len()
     }
 
-    /// The next due time if no pod ends. `groups_go_on`: the pods are known, so the next group can begin.
+    /// Returns when the next step is due if no pod terminates before. `groups_go_on`: the pods are known, so the next
+    /// group can begin.
     pub fn next(&self, groups_go_on: bool) -> Option<Boot> {
         let end = Some(self.end()).filter(|_| !self.released && !self.unlocked);
         let group = match &self.phase {
@@ -113,7 +115,7 @@ impl Progress {
         end.into_iter().chain(group.filter(|_| groups_go_on)).min()
     }
 
-    /// logind no longer waits: the current group and the later ones get the minimum time.
+    /// Gives the current group and the later ones the minimum time, because logind no longer waits.
     pub fn lose_lock(&mut self) {
         self.unlocked = true;
         self.periods = vec![MINIMUM; self.groups.iter().len()];
@@ -133,13 +135,14 @@ impl Shutdown {
         }
     }
 
-    /// True during a shutdown, or while it is in doubt. Pods that are not running do not start.
+    /// Returns true during a shutdown, or while one is in doubt. During this time, pods that are not running do not
+    /// start.
     pub fn is_on(&self) -> bool {
         self.progress.is_some() || self.in_doubt.is_some()
     }
 
-    /// Takes the record of a previous run. True if the node has rebooted since that shutdown, or the shutdown was
-    /// cancelled: the pods that it stopped run again.
+    /// Takes the record of a previous process. Returns true if no recorded shutdown is in progress: there is none,
+    /// the node has rebooted since, or the shutdown was cancelled. Then the pods that it stopped run again.
     fn found(&mut self, record: Option<Record>, boot_id: &str, configured: &Groups, now: Now) -> bool {
         let Some(mut record) = record else { return true };
         let back = record.over || record.boot_id != boot_id;
@@ -162,7 +165,7 @@ impl Shutdown {
         back
     }
 
-    /// Begins a shutdown, or continues one of a previous run.
+    /// Begins a shutdown, or continues one that began under a previous process.
     fn begin(&mut self, configured: &Groups, boot_id: &str, now: Now) {
         let goes_on = self.in_doubt.take().and(self.last.clone());
         let groups = goes_on.as_ref().map_or(configured, |r| &r.groups).clone();
@@ -195,7 +198,7 @@ impl Shutdown {
         self.undecided
     }
 
-    /// Returns true if the machine waits for the pods to end: the lock is not released yet.
+    /// Returns true if the machine waits for the pods to terminate: the lock is not released yet.
     pub fn is_hurried(&self) -> bool {
         self.progress.as_ref().is_some_and(|p| !p.released)
     }
@@ -206,7 +209,7 @@ impl Shutdown {
         self.undecided || self.progress.as_ref().is_some_and(reads_delay)
     }
 
-    /// The groups in force: those of the shutdown in progress or in doubt, otherwise the configured ones.
+    /// Returns the groups in force: those of the shutdown in progress or in doubt, otherwise the configured ones.
     pub fn groups<'a>(&'a self, configured: &'a Groups) -> &'a Groups {
         let in_doubt = self.in_doubt.and(self.last.as_ref()).map(|r| &r.groups);
         self.progress.as_ref().map(|p| &p.groups).or(in_doubt).unwrap_or(configured)
@@ -219,7 +222,7 @@ impl Shutdown {
         }
     }
 
-    /// True if the periods of the waiting shutdown change.
+    /// Takes logind's delay. Returns true if it changes the periods of a shutdown that waits for it.
     fn delay_is(&mut self, delay: Option<Duration>) -> bool {
         let Some(progress) = &mut self.progress else { return false };
         if !matches!(progress.phase, Phase::ReadingDelay { .. }) {
@@ -235,14 +238,14 @@ impl Shutdown {
         true
     }
 
-    /// All groups are done: the lock may be released.
+    /// Notes the time at which the lock is released.
     fn ended(&mut self, now: Now) {
         if let Some(last) = &mut self.last {
             last.ended = now.wall;
         }
     }
 
-    /// The shutdown was cancelled.
+    /// Ends a shutdown that was cancelled or was not confirmed.
     fn over(&mut self, now: Now) {
         self.progress = None;
         self.in_doubt = None;

@@ -1,4 +1,4 @@
-//! The pods as a shutdown sees them: which group stops a pod, and whether it has ended.
+//! The pods from the perspective of a shutdown: with which group a pod is stopped, and whether it has terminated.
 
 use crate::api::names::Uid;
 use crate::api::ordered::CollectOrdered;
@@ -20,8 +20,9 @@ pub struct Pods<'a> {
 }
 
 impl Pods<'_> {
-    /// True if nothing of the pod runs any more, according to the runtime or to the pidfds of everything that the
-    /// runtime still shows running. (The runtime may be a second late if many containers end at the same time.)
+    /// Returns true if nothing of the pod runs any longer, according to the runtime or to the pidfds of everything
+    /// that the runtime still shows running. (The runtime may be a second late if many containers terminate at the
+    /// same time.)
     pub fn has_ended(&self, uid: &Uid) -> bool {
         let (Some(worker), Some(entry)) = (self.workers.get(uid), self.pleg.cache.get(uid)) else { return true };
         let processes_ended = || self.pleg.all_processes_ended(uid);
@@ -31,12 +32,12 @@ impl Pods<'_> {
         worker.state.is_quiet() || sure() && processes_ended()
     }
 
-    /// The pods that the shutdown stops with this group.
+    /// Returns the pods that the shutdown stops with this group.
     pub fn of_group(&self, groups: &Groups, group: usize) -> BTreeSet<Uid> {
         self.workers.values().filter(|w| is_stopped_with(w, groups, group)).map(|w| w.uid.clone()).collect_set()
     }
 
-    /// The first names, for people.
+    /// Returns the names of the first pods, for messages.
     pub fn names(&self, uids: &[&Uid]) -> String {
         let name = |uid: &&Uid| self.workers.get(*uid).map(|w| w.name.to_string());
         let mut names: Vec<String> = uids.iter().take(5).filter_map(name).collect();
@@ -47,12 +48,12 @@ impl Pods<'_> {
     }
 }
 
-/// True if something of the pod may run and the pod belongs to this group.
+/// Returns true if something of the pod may run and the pod belongs to this group.
 pub fn is_stopped_with(worker: &Worker, groups: &Groups, group: usize) -> bool {
     !worker.state.is_over() && !worker.never_began() && groups.index_of(priority_of(worker)) == group
 }
 
-/// A pod that only the runtime knows has priority 0.
+/// Returns the priority of the pod. A pod that only the runtime knows has priority 0.
 pub fn priority_of(worker: &Worker) -> i32 {
     worker.pod.as_ref().map_or(0, |pod| priority::of(pod.spec()))
 }

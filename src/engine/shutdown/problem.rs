@@ -18,9 +18,9 @@ pub enum Delay {
 #[derive(Debug, Default, Serialize)]
 pub struct Problems {
     pub delay: Option<Delay>,
-    /// Why there is no lock or no signal.
+    /// Why there is no lock, or why Wherry gets no signal from logind.
     pub lock: Option<String>,
-    /// Why the drop-in could not be lowered, or logind not reloaded after it.
+    /// Why the delay in the drop-in could not be lowered, or why logind could not be reloaded after that.
     pub lower: Option<String>,
 }
 
@@ -29,13 +29,13 @@ impl Problems {
         self.delay.is_some() || self.lock.is_some() || self.lower.is_some()
     }
 
-    /// Only the first failure is kept: it is usually the cause of the others.
+    /// Notes a failure. Only the first one is kept, because it is usually the cause of the others.
     pub fn failed(&mut self, what: &str, e: &OpError) {
         let remedy = "Wherry retries; check systemctl status systemd-logind";
         self.lock.get_or_insert_with(|| format!("{what}: {}; {remedy}", e.message()));
     }
 
-    /// The most important problem. `needs`: the sum of the periods; `has`: logind's delay.
+    /// Returns the most important problem. `needs`: the sum of the periods; `has`: logind's delay.
     pub fn text(&self, needs: Duration, has: Option<Duration>) -> Option<String> {
         let lower = || {
             let why = self.lower.as_ref()?;

@@ -54,7 +54,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// `delay`: the sum of the periods.
+    /// Returns the call for this step. `delay`: the sum of the periods.
     pub fn call(self, delay: Duration) -> LogindCall {
         match self {
             Step::ReadDelay(_) => LogindCall::ReadDelay,

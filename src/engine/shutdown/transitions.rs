@@ -1,6 +1,6 @@
-//! The transitions of graceful shutdown: logind's signals and answers, the timers, and the groups one after another
-//! (S4). The machine calls logind and writes its record through the outbox. What concerns the workers it returns as an
-//! `Order`.
+//! The transitions of a graceful shutdown: on logind's signals and responses, on timers, and from one group to the
+//! next (S4). The state machine calls logind and writes its record through the outbox. It returns everything that
+//! concerns the workers as an `Order`.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ pub struct Context<'a> {
     /// The configured groups.
     pub groups: &'a Groups,
     pub boot_id: &'a str,
-    /// The manifests were read and a list has shown the pods without a record: each running pod has a worker.
+    /// The manifests were read and a list has shown the pods without a record, so each running pod has a worker.
     pub knows_its_pods: bool,
     pub outbox: &'a mut Outbox,
 }
@@ -40,7 +40,7 @@ pub struct Context<'a> {
 pub enum Order {
     /// S4: kill the pods of a group.
     Kill(Kill),
-    /// The lock is released: the postponed sandboxes are stopped now.
+    /// The lock is released: the sandboxes whose stop was postponed are stopped now.
     StopSandboxes,
     /// S6: the shutdown is over. The pods that waited for its end continue.
     Continue,
@@ -54,7 +54,7 @@ pub struct Kill {
 }
 
 impl Kill {
-    /// The grace period of a pod with this grace period of its own.
+    /// Returns the grace period with which a pod is killed. `own`: the pod's own grace period.
     pub fn grace(&self, own: Duration) -> Duration {
         match self.period {
             None => LEAST,
@@ -143,8 +143,8 @@ impl Shutdown {
         }
     }
 
-    /// The configuration was reloaded. A shutdown in progress continues with its own settings until logind cancels it
-    /// or the node is down. The new settings apply after it.
+    /// Applies a reloaded configuration. A shutdown in progress continues with its own settings until logind cancels
+    /// it or the node is down. The new settings apply after it.
     pub fn configure(&mut self, ctx: &mut Context<'_>) -> Option<Order> {
         if self.is_on() {
             return None;
@@ -190,7 +190,7 @@ impl Shutdown {
         order
     }
 
-    /// S2: PrepareForShutdown(true) was received. The groups share logind's current delay.
+    /// S2: handles the signal PrepareForShutdown(true). The groups share logind's current delay.
     fn announced(&mut self, ctx: &mut Context<'_>) {
         let goes_on = self.in_doubt.is_some();
         if self.begins(ctx) && !goes_on && self.progress.as_ref().is_some_and(|p| !p.unlocked) {
@@ -202,7 +202,7 @@ impl Shutdown {
         }
     }
 
-    /// S7: logind does not have our lock, and grants none during a shutdown.
+    /// S7: continues without a lock. logind does not have Wherry's lock, and grants none during a shutdown.
     fn lost_lock(&mut self, ctx: &mut Context<'_>) {
         let Some(progress) = &mut self.progress else { return };
         if progress.unlocked || progress.released {
@@ -212,7 +212,7 @@ impl Shutdown {
         report_unlocked(ctx);
     }
 
-    /// S4: begins the shutdown. A repeated signal changes nothing. True if it begins now.
+    /// S4: begins the shutdown. A repeated signal changes nothing. Returns true if the shutdown begins now.
     fn begins(&mut self, ctx: &mut Context<'_>) -> bool {
         let off = ctx.groups.is_off() && self.in_doubt.is_none();
         if self.progress.is_some() || off {
@@ -236,7 +236,7 @@ impl Shutdown {
         true
     }
 
-    /// S6: logind cancelled the shutdown.
+    /// S6: ends a shutdown that logind has cancelled.
     fn called_off(&mut self, ctx: &mut Context<'_>) -> Option<Order> {
         if !self.is_on() {
             return None;
@@ -254,7 +254,7 @@ impl Shutdown {
         Some(Order::Continue)
     }
 
-    /// The deadline has passed. `step` continues the shutdown.
+    /// Retries the write of the record if that is due. `step` continues the shutdown.
     pub fn is_due(&mut self, ctx: &mut Context<'_>) {
         if self.keep_at.is_some_and(|at| at <= ctx.now.boot) {
             self.keep(ctx);
@@ -266,8 +266,8 @@ impl Shutdown {
         self.keep(ctx);
     }
 
-    /// Advances the shutdown by one step. The node carries out the order, steps its workers, and calls again until
-    /// there is none: the stops of a group are requested before those of the next one.
+    /// Advances the shutdown by one step. The node carries out the order, steps its workers, and calls this function
+    /// again until it returns no order, so that the stops of a group are requested before those of the next one.
     pub fn step(&mut self, pods: &Pods<'_>, ctx: &mut Context<'_>) -> Option<Order> {
         if !self.is_on() {
             return None;
@@ -289,7 +289,7 @@ impl Shutdown {
                 Group::Begun(kill) => return Some(Order::Kill(kill)),
             }
         }
-        // Groups whose time was over have begun too. The remaining pods may start containers again.
+        // Groups whose time is over have begun too. The remaining pods may start containers again.
         if ctx.knows_its_pods && self.progress.is_some() {
             self.undecided = false;
         }
@@ -327,7 +327,7 @@ impl Shutdown {
             Phase::ReadingDelay { .. } | Phase::Next => return Group::Begun(begin_group(progress, pods, ctx)),
             Phase::Stopping(current) => current,
         };
-        // (The power-off takes care of their sandboxes.)
+        // (Sandboxes may be left. The power-off takes care of them.)
         let left: Vec<&Uid> = current.pods.iter().filter(|uid| !pods.has_ended(uid)).collect();
         if !left.is_empty() && now < current.until {
             return Group::Unchanged;
@@ -356,12 +356,12 @@ impl Shutdown {
         ctx.outbox.record(Owner::ShutdownRecord, change);
     }
 
-    /// The time of the next call to logind.
+    /// Returns the time of the next call to logind.
     pub fn next_logind_call(&self) -> Option<Boot> {
         self.lock.next_deadline()
     }
 
-    /// The time of the next step without an event.
+    /// Returns when the next step is due if no event causes one before.
     pub fn next_deadline(&self, knows_its_pods: bool) -> Option<Boot> {
         let at = match (&self.progress, self.in_doubt) {
             // The first group needs the pods to be known. The event that makes them known causes a step.
@@ -374,14 +374,14 @@ impl Shutdown {
 
 /// What happened to the current group.
 enum Group {
-    /// It goes on.
+    /// It continues.
     Unchanged,
     /// It is done; the next one has not begun.
     Ended,
     Begun(Kill),
 }
 
-/// S4: the pods of the next group have to be killed.
+/// S4: begins the next group. Returns the pods that have to be killed.
 fn begin_group(progress: &mut Progress, pods: &Pods<'_>, ctx: &mut Context<'_>) -> Kill {
     let now = ctx.now.boot;
     let until = progress.until(now);

@@ -51,8 +51,8 @@ impl Shutdown {
         }
     }
 
-    /// The granted part of each group's period; during a shutdown the values from its start. None while logind's delay
-    /// is unknown.
+    /// Returns the granted part of each group's period; during a shutdown, the values from its start. None while
+    /// logind's delay is unknown.
     fn granted(&self) -> Option<Vec<Duration>> {
         let progress = self.progress.as_ref().map(|p| p.periods.clone());
         progress.or_else(|| self.lock.granted())

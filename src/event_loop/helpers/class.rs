@@ -9,15 +9,15 @@ pub enum Class {
     Manifests,
     /// Accesses to other paths that this process does not own.
     Paths,
-    /// Credentials for image pulls: files and programs of others.
+    /// Credentials for image pulls, which come from files and programs that this process does not own.
     Credentials,
-    /// Volumes of pods. Their host paths may be on file systems of others.
+    /// Volumes of pods. Their host paths may be on any file system, such as a hung network file system.
     Volumes,
     /// Removals of files and trees. They can take minutes.
     Removals,
     /// Measurements of the disk usage of pods, which may have millions of files.
     Measurements,
-    /// Rotations of container logs: files of any size are compressed.
+    /// Rotations of container logs, which compress files of any size.
     Logs,
     /// Lookups of host names. A DNS server that does not answer blocks them for many seconds.
     Names,
@@ -37,7 +37,7 @@ impl Class {
         Class::Names,
     ];
 
-    /// The name in messages.
+    /// Returns the name used in messages.
     pub fn name(self) -> &'static str {
         match self {
             Class::Records => "records",
@@ -52,13 +52,13 @@ impl Class {
         }
     }
 
-    /// Maximum number of active threads, without abandoned ones.
+    /// Returns the maximum number of active threads. Abandoned threads do not count.
     pub const fn at_work(self) -> usize {
         2
     }
 
-    /// Stack size of each thread, in bytes. Only touched pages use memory. glibc's name resolution needs tens of KiB,
-    /// and the compressor for logs several hundred.
+    /// Returns the stack size of each thread, in bytes. Only touched pages use memory. glibc's name resolution needs
+    /// tens of KiB, and the compressor for logs several hundred.
     pub(super) const fn stack(self) -> usize {
         match self {
             Class::Logs => 2 << 20,
@@ -66,8 +66,8 @@ impl Class {
         }
     }
 
-    /// Maximum number of abandoned threads that are replaced. If all of these hang too, the jobs of the class wait
-    /// until a thread returns or their deadlines pass.
+    /// Returns the maximum number of abandoned threads that are replaced. If the replacements hang too, the jobs of
+    /// the class wait until a thread returns or their deadlines pass.
     pub const fn replaced(self) -> usize {
         match self {
             // Other manifests must stay readable when several manifests hang.

@@ -64,14 +64,14 @@ pub(super) struct Job {
     pub id: JobId,
     pub name: &'static str,
     pub deadline: Boot,
-    /// The path that it accesses, if that may hang.
+    /// The path that the job accesses, if the access may hang.
     pub path: Option<PathBuf>,
 }
 
-/// What a thread runs.
+/// The function that a thread runs for a job.
 pub(super) type Work<A> = Box<dyn FnOnce() -> A + Send>;
 
-/// The means by which a thread sends an answer.
+/// The channel over which a thread sends its answers, and the waker of the event loop.
 pub(super) struct Answering<A> {
     pub waker: Arc<Waker>,
     pub answers: Sender<(u64, A)>,

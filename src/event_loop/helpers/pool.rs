@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// The time for which a thread waits for another job before it ends. Pods that start together cause jobs at short
+/// The time for which a thread waits for another job before it ends. Pods that start together submit jobs at short
 /// intervals, and a new thread costs about twenty system calls.
 const REST: Duration = Duration::from_millis(200);
 
@@ -34,18 +34,18 @@ struct Thread<A> {
     rest: Arc<Rest>,
 }
 
-/// Whether a thread can be given another job. Both sides change it, so that no job is sent to a thread that has just
-/// ended.
+/// The state of a thread, which shows whether it can take another job. The main thread and the thread itself change
+/// it atomically, so that no job is sent to a thread that has just ended.
 #[derive(Default)]
 struct Rest(AtomicU8);
 
 impl Rest {
-    /// It has a job, or is about to get one.
+    /// The thread has a job, or is about to get one.
     const AT_WORK: u8 = 0;
     const RESTS: u8 = 1;
     const ENDED: u8 = 2;
 
-    /// The thread has done its job.
+    /// Marks the thread as idle after its job.
     fn begin(&self) {
         self.0.store(Self::RESTS, Ordering::Release);
     }
@@ -54,12 +54,12 @@ impl Rest {
         self.0.compare_exchange(Self::RESTS, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The main thread wants to send a job. False: the thread has ended.
+    /// Claims the thread for a job. The main thread calls it. Returns false if the thread has ended.
     fn interrupt(&self) -> bool {
         self.change(Self::AT_WORK)
     }
 
-    /// The thread wants to end. False: a job is being sent.
+    /// Marks the thread as ended. The thread itself calls it. Returns false if a job is being sent.
     fn end(&self) -> bool {
         self.change(Self::ENDED)
     }
@@ -69,7 +69,7 @@ pub(super) struct Pool<A> {
     class: Class,
     waiting: VecDeque<(Job, Work<A>)>,
     busy: Vec<Helper<A>>,
-    /// Threads without a job, some of which have ended.
+    /// Threads without a job. Some of them may have ended.
     resting: Vec<Thread<A>>,
     stuck: Vec<Abandoned>,
     /// The system could not create a thread while others were active. The queue waits until one of those is free.
@@ -92,13 +92,13 @@ impl<A: Send + 'static> Pool<A> {
         self.waiting.push_back((job, work));
     }
 
-    /// True if the thread belongs to this pool.
+    /// Reports whether the thread belongs to this pool.
     pub fn has(&self, number: u64) -> bool {
         self.busy.iter().any(|helper| helper.thread.number == number)
             || self.stuck.iter().any(|thread| thread.number == number)
     }
 
-    /// Handles the answer of a thread. The thread takes the next job, or rests.
+    /// Handles the answer of a thread. The thread takes the next job or becomes idle.
     pub fn answered(&mut self, number: u64, answer: A, now: Boot, out: &mut Vec<Finished<A>>) {
         let Some(at) = self.busy.iter().position(|helper| helper.thread.number == number) else {
             self.stuck.retain(|thread| thread.number != number);
@@ -115,7 +115,7 @@ impl<A: Send + 'static> Pool<A> {
         }
     }
 
-    /// Gives a job to a thread that rests. Returns the job if there is none.
+    /// Gives a job to an idle thread. Returns the job if there is no such thread.
     fn give(&mut self, job: Job, mut work: Work<A>) -> Option<(Job, Work<A>)> {
         while let Some(thread) = self.resting.pop() {
             if !thread.rest.interrupt() {
@@ -132,7 +132,7 @@ impl<A: Send + 'static> Pool<A> {
         Some((job, work))
     }
 
-    /// Reports all jobs past their deadlines, and abandons the threads of running ones.
+    /// Reports all jobs past their deadlines, and abandons the threads of those that run.
     pub fn give_up(&mut self, now: Boot, out: &mut Vec<Finished<A>>) {
         for helper in self.busy.extract_if(.., |helper| helper.job.deadline <= now) {
             let Job { id, name, path, .. } = helper.job;
@@ -195,18 +195,19 @@ impl<A: Send + 'static> Pool<A> {
         !self.refused && self.busy.len() < at_work && self.busy.len() + self.stuck.len() < at_work + replaced
     }
 
-    /// The first waiting job whose path no active thread accesses. This keeps a hung path from occupying all threads.
+    /// Takes the first waiting job whose path no active thread accesses. This keeps a hung path from occupying all
+    /// threads.
     fn next_job(&mut self) -> Option<(Job, Work<A>)> {
         let at = self.waiting.iter().position(|(job, _)| !self.is_busy(job))?;
         self.waiting.remove(at)
     }
 
-    /// True if an active thread accesses the path of the job.
+    /// Reports whether an active thread accesses the path of the job.
     fn is_busy(&self, job: &Job) -> bool {
         job.path.is_some() && self.busy.iter().any(|helper| helper.job.path == job.path)
     }
 
-    /// True if an abandoned thread accesses the path of the job.
+    /// Reports whether an abandoned thread accesses the path of the job.
     fn hangs(&self, job: &Job) -> bool {
         job.path.is_some() && self.stuck.iter().any(|thread| thread.path == job.path)
     }
@@ -227,7 +228,8 @@ impl<A: Send + 'static> Pool<A> {
     }
 }
 
-/// Starts a thread that runs the jobs sent to it. It ends when the sender is dropped, or after a rest.
+/// Starts a thread that runs the jobs sent to it. The thread ends when the sender is dropped, or when it has been
+/// idle for `REST`.
 fn spawn<A: Send + 'static>(class: Class, number: u64, answering: Answering<A>) -> io::Result<Thread<A>> {
     let (jobs, todo) = unbounded::<Work<A>>();
     let rest = Arc::new(Rest::default());

@@ -1,10 +1,10 @@
-//! Why a call has no answer.
+//! The reason why a call failed.
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallError {
-    /// The call was certainly not sent, because there is no connection.
+    /// The call was definitely not sent, because there is no connection.
     NotSent(String),
-    /// The call was certainly not processed although there is a connection: the message is too large or cannot be
+    /// The call was definitely not processed although there is a connection: the message is too large or cannot be
     /// encoded, or the peer refused the stream.
     Refused(String),
     /// The call may have reached the peer: deadline exceeded, cancelled, connection lost or stream reset.

@@ -1,7 +1,7 @@
-//! The alternative transport, a build feature: gRPC's C-core. The C-core has its own sockets and threads, so this is a
-//! bridge: the main thread starts a call, one of grpcio's threads polls its future, and the result reaches the event
-//! loop through a channel and an eventfd. A poll can have only one `mio::Waker`, which the helper threads use; a waker
-//! is an eventfd, too.
+//! The alternative transport (a build feature), which uses gRPC's C-core. The C-core has its own sockets and threads,
+//! so this module is a bridge: the main thread starts a call, one of grpcio's threads polls its future, and the
+//! result reaches the event loop through a channel and an eventfd. The eventfd is not a `mio::Waker`, because a poll
+//! can have only one, and the helper threads use it.
 //!
 //! There are no generated stubs: a method is its path and two functions that copy bytes. Deadlines are enforced here,
 //! as in the other transport. A call whose deadline has passed is cancelled in the C-core, and a late answer is
@@ -81,7 +81,7 @@ struct Bell {
 
 impl Bell {
     fn send(&self, answer: ThreadMessage) {
-        // Fails only after the transport was dropped. The answer is irrelevant then.
+        // Fails only after the transport was dropped. The answer does not matter then.
         if self.answers.send(answer).is_ok() {
             let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
         }
@@ -104,7 +104,7 @@ impl Handle {
         }
     }
 
-    /// Returns true if the future has to end. Otherwise `stop` wakes its task.
+    /// Returns true if the future must end. Otherwise stores the waker of the task, so that `stop` can wake it.
     fn stopped(&self, cx: &Context<'_>) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.0 {
@@ -115,7 +115,7 @@ impl Handle {
 }
 
 impl GrpcioTransport {
-    /// Starts to connect to the unix socket at `path`. `token` becomes ready when `drive` has to be called.
+    /// Starts to connect to the unix socket at `path`. `token` becomes ready when `drive` must be called.
     ///
     /// # Errors
     /// The path is not UTF-8, or the eventfd cannot be created or registered.
@@ -138,7 +138,7 @@ impl GrpcioTransport {
             .http2_bdp_probe(false)
             .initial_reconnect_backoff(FIRST_BACKOFF)
             .max_reconnect_backoff(MAX_BACKOFF)
-            // The engine decides about retries.
+            // The engine decides whether to retry.
             .enable_retry(false)
             .enable_http_proxy(false)
             // Do not share a connection with another channel to the same address.
@@ -238,7 +238,7 @@ impl GrpcioTransport {
                     out.push(Completion::Up);
                 }
             }
-            // Still connecting for the first time.
+            // Still connecting, for the first time or after a loss that was reported.
             ConnectivityState::GRPC_CHANNEL_IDLE | ConnectivityState::GRPC_CHANNEL_CONNECTING
                 if self.told_up != Some(true) => {}
             _ => {
@@ -250,7 +250,8 @@ impl GrpcioTransport {
         }
     }
 
-    /// The C-core does not report a reason. A connection attempt on a plain socket finds it.
+    /// Returns why the connection is down. The C-core does not report a reason, so this function tries to connect a
+    /// plain socket to find it.
     fn why_down(&self) -> String {
         match mio::net::UnixStream::connect(&self.path) {
             Ok(_) => format!("{}: connection lost", self.path.display()),
@@ -362,8 +363,8 @@ fn from_reader(mut reader: MessageReader) -> ::grpcio::Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// Message prefixes of the C-core (1.56) for failures of the connection. It reports every failure as a status, so only
-/// the message distinguishes them.
+/// Message prefixes of the C-core (1.56) for failures of the connection. The C-core reports every failure as a
+/// status, so only the message distinguishes these failures from a status of the peer.
 const BEFORE_SENDING: [&str; 2] = ["failed to connect", "connections to all backends failing"];
 const REFUSED: &str = "Received RST_STREAM with error code 7";
 const OF_THE_CONNECTION: [&str; 9] = [

@@ -4,10 +4,10 @@
 //! - `connection`: one connection and its calls; `call`: one call.
 //!
 //! The link counts as up when the peer's SETTINGS have arrived: connect(2) succeeds before the peer accepts. After a
-//! GOAWAY the connection gets no new calls; a new connection takes them, and the old one is closed when its calls have
-//! ended. This is reported as Down only if the new connection fails. There are no keepalive pings, because containerd's
-//! server answers frequent pings with GOAWAY: a deadline detects a hung peer, EOF a dead one, and an idle connection
-//! does nothing.
+//! GOAWAY the connection gets no new calls; a new connection takes them, and the old one is closed when its calls
+//! have ended. This is reported as Down only if the new connection fails. There are no keepalive pings, because
+//! containerd's server answers frequent pings with GOAWAY: a deadline detects a hung peer, EOF detects a dead one,
+//! and an idle connection causes no work.
 
 mod call;
 pub(crate) mod connection;
@@ -36,7 +36,7 @@ pub struct H2Transport {
     backoff: Backoff,
     /// The state that was reported last; None before the first report.
     told_up: Option<bool>,
-    /// Connections that got a GOAWAY, until their calls have ended.
+    /// Connections that received a GOAWAY, until their calls have ended.
     leaving: Vec<GrpcConnection>,
     /// Calls that wait for a free stream, or for a new connection after a GOAWAY.
     queue: VecDeque<(CallId, Call)>,
@@ -81,7 +81,7 @@ impl H2Transport {
         })
     }
 
-    /// The connection that gets new calls.
+    /// Returns the connection that gets new calls.
     fn current(&self) -> Option<&GrpcConnection> {
         match &self.link {
             Link::Up { connection } | Link::Greeting { connection, .. } => Some(connection),
@@ -89,7 +89,7 @@ impl H2Transport {
         }
     }
 
-    /// The deadlines of all calls. There are few calls, because the engine limits the operations in flight.
+    /// Returns the deadlines of all calls. There are few calls, because the engine limits the operations in flight.
     fn deadlines(&self) -> impl Iterator<Item = (Boot, CallId)> {
         let queued = self.queue.iter().filter_map(|(id, call)| Some((call.deadline?, *id)));
         self.current().into_iter().chain(&self.leaving).flat_map(GrpcConnection::deadlines).chain(queued)
@@ -126,7 +126,7 @@ impl H2Transport {
         self.leaving.iter_mut().find_map(|connection| connection.give_up(id))
     }
 
-    /// Returns true if there is a new connection, which has to be driven.
+    /// Connects if an attempt is due. Returns true if there is a new connection, which must be driven.
     fn connect_if_due(&mut self, now: Boot, out: &mut Vec<Completion>) -> bool {
         if !matches!(&self.link, Link::Down { at, .. } if *at <= now) {
             return false;
@@ -144,7 +144,8 @@ impl H2Transport {
         }
     }
 
-    /// Handles the loss of the link: reports it unless it was reported, and ends the calls that were not sent.
+    /// Handles the loss of the link: reports it unless it was already reported, and ends the calls that were not
+    /// sent.
     fn lose(&mut self, why: &str, now: Boot, out: &mut Vec<Completion>) {
         let why = format!("{}: {why}", self.path.display());
         if self.told_up != Some(false) {
@@ -155,7 +156,7 @@ impl H2Transport {
         self.refuse_queue(out);
     }
 
-    /// Ends the waiting calls. Without a connection, calls fail at once, except while a connection is replaced.
+    /// Ends the waiting calls. Without a connection, calls fail at once, except while a connection is being replaced.
     fn refuse_queue(&mut self, out: &mut Vec<Completion>) {
         let why = match &self.link {
             Link::Down { why, .. } => why.clone(),
@@ -190,7 +191,7 @@ impl H2Transport {
         match health {
             Health::Over { why, polite: true } if self.told_up == Some(true) => self.replace(why, now),
             Health::Over { why, .. } => {
-                // Down is reported before the ends of its calls.
+                // Down is reported before the completions of the connection's calls.
                 let ends = out.split_off(before);
                 self.lose(&why, now, out);
                 out.extend(ends);
@@ -244,7 +245,7 @@ impl H2Transport {
         stopped
     }
 
-    /// `look` means that the socket may have become readable.
+    /// Drives all connections and starts waiting calls. `look` means that a socket may have become readable.
     fn drive_all(&mut self, now: Boot, look: bool, out: &mut Vec<Completion>) -> bool {
         self.expire(now);
         if matches!(&self.link, Link::Greeting { until, .. } if *until <= now) {

@@ -10,22 +10,22 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/health/mod.rs"));
 }
 
-/// The path of the call.
+/// The path of the method that checks the health.
 pub const CHECK: &str = "/grpc.health.v1.Health/Check";
 
-/// The request for a service. Empty: the server as a whole.
+/// Encodes the request for the health of a service. An empty name means the server as a whole.
 ///
 /// # Errors
-/// It cannot be encoded.
+/// The request cannot be encoded.
 pub fn request(service: &str) -> Result<Bytes, String> {
     let request = HealthCheckRequest { service: service.to_owned(), ..Default::default() };
     request.write_to_bytes().map(Bytes::from).map_err(|e| e.to_string())
 }
 
-/// Ok if the service is serving.
+/// Returns Ok if the service is serving.
 ///
 /// # Errors
-/// The name of another status. None: the answer is of another type.
+/// The name of the status if it is not SERVING; None if the answer is not a `HealthCheckResponse`.
 pub fn serves(answer: &Bytes) -> Result<(), Option<String>> {
     let answer = HealthCheckResponse::parse_from_bytes(answer).map_err(|_| None)?;
     let other = match answer.status.enum_value() {

@@ -33,9 +33,9 @@ pub struct Call {
     pub deadline: Option<Boot>,
     /// The answer is a stream: one `Completion::Message` for each message, then `Done` with empty bytes.
     pub server_stream: bool,
-    /// An additional header in lower case. gRPC calls it metadata. `user-agent` replaces that of Wherry.
+    /// An additional header (metadata in gRPC) with a lower-case name. A `user-agent` replaces Wherry's own.
     pub header: Option<(&'static str, &'static str)>,
-    /// The maximum size of a message of the answer, in bytes. (With `grpcio`, `MAX_MESSAGE` counts.)
+    /// The maximum size of a message of the answer, in bytes. (With `grpcio`, `MAX_MESSAGE` applies instead.)
     pub most: usize,
 }
 
@@ -64,13 +64,14 @@ pub trait Transport {
     /// without waiting.
     fn drive(&mut self, now: Boot, out: &mut Vec<Completion>) -> bool;
 
-    /// Like `drive`, if the descriptor is not reported ready: calls were started, or a deadline is due. It saves a
-    /// read(2) from a socket that was empty at the last read, because the edge-triggered poll would report new data.
+    /// Like `drive`, but for a descriptor that was not reported ready: calls were started, or a deadline is due. It
+    /// saves a read(2) from a socket that was empty at the last read, because the edge-triggered poll would report
+    /// new data.
     fn flush(&mut self, now: Boot, out: &mut Vec<Completion>) -> bool {
         self.drive(now, out)
     }
 
-    /// The deadline for the next call of `drive`: the earliest call deadline or reconnection.
+    /// Returns when `drive` must be called next: at the earliest deadline of a call or time of a reconnection.
     fn next_deadline(&self) -> Option<Boot>;
 
     fn is_up(&self) -> bool;

@@ -1,4 +1,4 @@
-//! One call to a gRPC server over a TCP connection of its own, without TLS.
+//! A single call to a gRPC server over its own TCP connection, without TLS.
 
 use super::h2::connection::{GrpcConnection, Health};
 use super::{Call, CallError, CallId, Completion};
@@ -10,7 +10,8 @@ use mio::net::TcpStream;
 use mio::{Registry, Token};
 use std::io;
 
-/// The slices (see `Link`) of one turn. Each frame of a flood can cost an answer, and there can be many such calls.
+/// The maximum number of slices (see `Link`) in one turn. Each frame of a flood can require a reply, and many calls
+/// can be flooded at the same time.
 const SLICES: usize = 1;
 
 /// A call in progress. Dropping it closes the connection.
@@ -20,7 +21,7 @@ pub enum Once {
     Over,
 }
 
-/// Why a call has no answer.
+/// The reason why a call failed.
 #[derive(Debug)]
 pub enum CallFailure {
     /// The connection could not be opened.
@@ -38,12 +39,12 @@ pub enum CallProgress {
 }
 
 impl Once {
-    /// `stream` is being connected, and registered under the token.
+    /// Creates a call. `stream` is connecting, and is registered under the token that `advance` gets.
     pub fn new(stream: TcpStream, call: Call) -> Once {
         Once::Connecting { stream, call }
     }
 
-    /// Returns true if the server has accepted the connection.
+    /// Reports whether the server has accepted the connection.
     pub fn is_connected(&self) -> bool {
         !matches!(self, Once::Connecting { .. })
     }
@@ -75,7 +76,7 @@ impl Once {
         }
         match health {
             Health::Over { why, .. } => unknown(why),
-            // PINGs, for example.
+            // For example, the server sends PINGs without end.
             Health::Good { .. } | Health::Leaving { .. } if connection.read() > budget::MOST => {
                 unknown(budget::too_much())
             }
@@ -95,7 +96,7 @@ fn open(stream: TcpStream, call: Call, registry: &Registry, token: Token) -> Res
     let mut connection =
         GrpcConnection::on(Stream::Tcp(stream), registry, token).map_err(|why| CallError::Unknown(why.to_string()))?;
     connection.limit_slices(SLICES);
-    // (The boot time matters only for a deadline, which the caller keeps.)
+    // (The time matters only for a call with a deadline; here the caller enforces the deadline.)
     connection.start(CallId(0), call, Boot(0))?;
     Ok(Box::new(connection))
 }

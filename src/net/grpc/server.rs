@@ -1,5 +1,5 @@
-//! The server side of gRPC: calls with one request and one answer, on one connection. As for the client, the futures of
-//! `h2` are polled by hand.
+//! The server side of gRPC: calls with one request and one answer, on one connection. As in the client, the futures
+//! of `h2` are polled directly, without an executor.
 
 use super::wire::{self, Deframer};
 use crate::net::http2::socket::{Gauge, Socket};
@@ -16,14 +16,14 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// Maximum number of calls of one connection at one time.
+/// Maximum number of concurrent calls on one connection.
 const MAX_CALLS: u32 = 8;
 /// Maximum size of the headers of a request, in bytes.
 const MAX_HEADERS: u32 = 16 << 10;
 /// Maximum size of a request, in bytes.
 const MAX_REQUEST: usize = 16 << 10;
-/// The bytes that one drive reads. A client that has sent more is disconnected: the requests of this interface are
-/// small.
+/// The maximum number of bytes that one drive reads. A client that has sent more is disconnected, because the
+/// requests of this interface are small.
 const BUDGET: usize = 64 << 10;
 
 /// A complete request. The client waits for the answer.
@@ -63,7 +63,7 @@ struct PartialRequest {
 }
 
 impl ServerConnection {
-    /// `stream` is registered under the token.
+    /// Creates the server side of a connection. `stream` is already registered under the token.
     ///
     /// # Errors
     /// The registry cannot be cloned.
@@ -77,7 +77,7 @@ impl ServerConnection {
         Ok(ServerConnection { gauge, link, reading: Vec::new(), answering: BTreeMap::new(), last_id: 0 })
     }
 
-    /// Reads and writes what is possible, and appends the complete requests. False: the connection is over.
+    /// Reads and writes what is possible, and appends the complete requests. Returns false if the connection is over.
     pub fn drive(&mut self, out: &mut Vec<GrpcRequest>) -> bool {
         self.gauge.begin();
         self.gauge.slice(BUDGET);
@@ -109,7 +109,8 @@ impl ServerConnection {
         }
     }
 
-    /// True if something was read, which the connection has to acknowledge.
+    /// Reads the bodies of incomplete requests. Returns true if anything was read; the connection must then
+    /// acknowledge it.
     fn read_bodies(&mut self, cx: &mut Context<'_>, out: &mut Vec<GrpcRequest>) -> bool {
         let mut any = false;
         for mut reading in std::mem::take(&mut self.reading) {
@@ -126,16 +127,17 @@ impl ServerConnection {
         any
     }
 
-    /// Answers a request. No effect if the client has gone. A `drive` has to follow, which sends the answer.
+    /// Answers a request. Has no effect if the client is gone. The caller must then call `drive`, which sends the
+    /// answer.
     pub fn answer(&mut self, id: u64, result: Result<Bytes, ErrorStatus>) {
         let Some(mut respond) = self.answering.remove(&id) else { return };
-        // An error shows that the client has reset the stream.
+        // An error means that the client has reset the stream.
         let _ = send(&mut respond, result);
     }
 }
 
 impl PartialRequest {
-    /// The message once the request is complete; None if it is broken.
+    /// Reads more of the request. Returns the message once the request is complete, or None if the request is broken.
     fn advance(&mut self, cx: &mut Context<'_>, any: &mut bool) -> Poll<Option<Bytes>> {
         while let Poll::Ready(data) = self.body.poll_data(cx) {
             *any = true;

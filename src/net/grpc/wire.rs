@@ -42,7 +42,7 @@ pub struct Deframer {
 }
 
 impl Deframer {
-    /// Messages have at most `most` bytes.
+    /// Creates a deframer for messages of at most `most` bytes.
     pub fn new(most: usize) -> Deframer {
         Deframer { most, prefix: [0; PREFIX], have: 0, body: BytesMut::new() }
     }
@@ -83,7 +83,7 @@ impl Deframer {
         }
     }
 
-    /// Whether an incomplete message is buffered.
+    /// Reports whether an incomplete message is buffered.
     pub fn is_partial(&self) -> bool {
         self.have > 0
     }
@@ -93,7 +93,7 @@ impl Deframer {
     }
 }
 
-/// The gRPC status in trailers (or in headers, for an answer without a message). None if it is missing.
+/// Returns the gRPC status in trailers (or in headers, for an answer without a message). None if it is missing.
 pub fn status(headers: &HeaderMap) -> Option<Result<(), CallError>> {
     let code = headers.get("grpc-status")?.as_bytes();
     let code = std::str::from_utf8(code).ok().and_then(|c| c.parse::<u32>().ok());
@@ -101,11 +101,11 @@ pub fn status(headers: &HeaderMap) -> Option<Result<(), CallError>> {
         return Some(Ok(()));
     }
     let message = headers.get("grpc-message").map_or_else(String::new, |m| percent_decode(m.as_bytes()));
-    // A status that is not a number counts as UNKNOWN (2).
+    // A status that is not a number becomes UNKNOWN (2).
     Some(Err(CallError::Status { code: code.unwrap_or(2), message }))
 }
 
-/// The content type of an answer if it is not gRPC's, otherwise None.
+/// Returns the content type of an answer (or `missing`) if it is not gRPC's, otherwise None.
 pub fn other_content(headers: &HeaderMap) -> Option<String> {
     let Some(kind) = headers.get(http::header::CONTENT_TYPE) else { return Some("missing".to_owned()) };
     let rest = kind.as_bytes().strip_prefix(b"application/grpc");
@@ -148,7 +148,7 @@ pub fn percent_decode(text: &[u8]) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// Encodes a status message: printable ASCII stays, except for `%`.
+/// Percent-encodes a status message. Printable ASCII characters other than `%` are kept.
 pub fn percent_encode(text: &str) -> String {
     let one = |byte: u8| match byte {
         b' '..=b'~' if byte != b'%' => char::from(byte).to_string(),

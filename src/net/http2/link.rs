@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Bytes read and bytes written before the calls are polled.
+/// The maximum number of bytes read, and of bytes written, before the calls are polled.
 const SLICE: usize = 16 << 10;
 /// Maximum number of slices in one drive, unless its owner sets another limit.
 const SLICES: usize = 8;
@@ -49,11 +49,13 @@ pub enum Health {
     Good { again: bool },
     /// The connection accepts no new calls (GOAWAY, or no stream ids are left). The calls in flight continue.
     Leaving { again: bool, why: String },
-    /// The connection has ended. `polite`: the peer sent a GOAWAY before.
+    /// The connection has ended. `polite`: the peer sent a GOAWAY first.
     Over { why: String, polite: bool },
 }
 
 impl<K: Copy + Send + Sync + 'static> Link<K> {
+    /// Starts HTTP/2 on a connected socket.
+    ///
     /// # Errors
     /// The socket fails or accepts no data.
     pub fn new(socket: Socket, gauge: Gauge) -> Result<Link<K>, String> {
@@ -64,8 +66,9 @@ impl<K: Copy + Send + Sync + 'static> Link<K> {
             .initial_max_send_streams(INITIAL_STREAMS)
             .max_header_list_size(MAX_HEADERS)
             .enable_push(false)
-            // These limits protect against a hostile peer, but over years a friendly peer would reach them, too: they
-            // count late frames of cancelled calls, and small frames, which the budget bounds anyway.
+            // Turn off two limits against hostile peers. They count late frames of cancelled calls, and small frames,
+            // so over years a well-behaved peer would reach them, too. The budget bounds the cost of such frames
+            // anyway.
             .max_local_error_reset_streams(None)
             .data_frame_budget(usize::MAX)
             .handshake::<Socket, Bytes>(socket);
@@ -79,50 +82,51 @@ impl<K: Copy + Send + Sync + 'static> Link<K> {
         }
     }
 
-    /// Whether the peer's SETTINGS have arrived, which shows that the peer accepted the connection.
+    /// Reports whether the peer's SETTINGS have arrived, which shows that the peer accepted the connection.
     pub fn is_greeted(&self) -> bool {
         self.gauge.read() > 0
     }
 
-    /// Bytes read since the connection was opened. With TLS: of the content.
+    /// Returns the number of bytes read since the connection was opened. With TLS, only the decrypted content counts.
     pub fn read(&self) -> u64 {
         self.gauge.read()
     }
 
-    /// Bytes written since the connection was opened. With TLS: of the content, encrypted or not.
+    /// Returns the number of bytes written since the connection was opened. With TLS, this is the plain text passed
+    /// to TLS, which may not have been sent yet.
     pub fn written(&self) -> u64 {
         self.gauge.written()
     }
 
-    /// A drive reads and writes so many slices at most.
+    /// Limits the number of slices that one drive reads and writes.
     pub fn limit_slices(&mut self, slices: usize) {
         self.slices = slices;
     }
 
-    /// The number of concurrent calls that the peer permits.
+    /// Returns the number of concurrent calls that the peer permits.
     pub fn max_calls(&self) -> usize {
         self.send.current_max_send_streams()
     }
 
-    /// A handle for one request. (A handle accepts no second request before the first one has a stream.)
+    /// Returns a handle for one request. (A handle accepts no second request before the first one has a stream.)
     pub fn handle(&self) -> SendRequest<Bytes> {
         self.send.clone()
     }
 
-    /// The waker of a call, which is polled in the next drive.
+    /// Returns the waker of a new call, and schedules the first poll of the call for the next drive.
     pub fn waker(&self, key: K) -> Arc<CallWaker<K>> {
         let waker = self.woken.call_waker(key);
         waker.waker().wake();
         waker
     }
 
-    /// The interface for PING frames. None after the first call.
+    /// Returns the interface for PING frames; None after the first call.
     pub fn ping_pong(&mut self) -> Option<PingPong> {
         self.h2.ping_pong()
     }
 
-    /// Reads, writes, and calls `poll` for each woken call. `look` means that the socket may have become readable since
-    /// the last read. At `Over`, the calls that are left have to be ended by the caller.
+    /// Reads, writes, and calls `poll` for each woken call. `look` means that the socket may have become readable
+    /// since the last read. At `Over`, the caller must end the remaining calls.
     pub fn drive(&mut self, look: bool, mut poll: impl FnMut(K)) -> Health {
         if look {
             self.gauge.begin();
@@ -166,7 +170,7 @@ impl<K: Copy + Send + Sync + 'static> Link<K> {
     }
 }
 
-/// Takes the informational responses that have arrived, and counts them. False: there are too many.
+/// Takes the informational responses that have arrived, and counts them. Returns false if there are too many.
 pub fn informational_responses(response: &mut ResponseFuture, count: &mut usize, cx: &mut Context<'_>) -> bool {
     while let Poll::Ready(Some(Ok(_))) = response.poll_informational(cx) {
         *count += 1;

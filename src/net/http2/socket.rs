@@ -20,12 +20,12 @@ pub struct Gauge(Arc<Mutex<GaugeState>>);
 
 #[derive(Default)]
 struct GaugeState {
-    /// Bytes that may still be read, and written, in this slice.
+    /// The numbers of bytes that may still be read and written in this slice.
     read_budget: usize,
     write_budget: usize,
     /// The budget of the slice was used up before the socket would block.
     stopped: bool,
-    /// The last read would have blocked. There is no further read until the poll reports the socket readable.
+    /// The last read would have blocked. The next read waits until the poll reports the socket readable.
     drained: bool,
     /// Total bytes read and written.
     read: u64,
@@ -42,7 +42,7 @@ impl Gauge {
         self.state().drained = false;
     }
 
-    /// Starts a slice: up to `bytes` may be read, and as many written.
+    /// Starts a slice: up to `bytes` bytes may be read, and up to `bytes` bytes may be written.
     pub fn slice(&self, bytes: usize) {
         let mut state = self.state();
         state.read_budget = bytes;
@@ -50,17 +50,17 @@ impl Gauge {
         state.stopped = false;
     }
 
-    /// Whether the budget of the slice was used up.
+    /// Reports whether the budget of the slice was used up.
     pub fn stopped(&self) -> bool {
         self.state().stopped
     }
 
-    /// Bytes read since the connection was opened. The peer's first frame is SETTINGS.
+    /// Returns the number of bytes read since the connection was opened. The peer's first frame is SETTINGS.
     pub fn read(&self) -> u64 {
         self.state().read
     }
 
-    /// Bytes written since the connection was opened.
+    /// Returns the number of bytes written since the connection was opened.
     pub fn written(&self) -> u64 {
         self.state().written
     }
@@ -83,7 +83,7 @@ impl Socket {
         Socket::on(Stream::Unix(stream), registry, token)
     }
 
-    /// A stream that is connected and registered.
+    /// Wraps a stream that is already connected and registered under the token.
     pub fn on(stream: Stream, registry: &Registry, token: Token) -> io::Result<(Socket, Gauge)> {
         let registry = registry.try_clone()?;
         let gauge = Gauge(Arc::new(Mutex::new(GaugeState::default())));
@@ -113,7 +113,7 @@ impl Socket {
                         state.write_budget = state.write_budget.saturating_sub(count);
                         state.written += count as u64;
                     }
-                    // TLS has only encrypted the data; the flush tells whether the socket has room.
+                    // TLS has only encrypted the data; the flush shows whether the socket has space for it.
                     if !matches!(self.stream, Stream::Tls(_)) {
                         self.watch_for_room(false)?;
                     }
@@ -153,7 +153,7 @@ impl AsyncRead for Socket {
                 state.drained = true;
                 Poll::Pending
             }
-            // TLS has read much without content.
+            // TLS has read a lot of input without returning any content.
             Err(e) if e.kind() == ErrorKind::Interrupted => {
                 (state.read_budget, state.stopped) = (0, true);
                 Poll::Pending
@@ -180,7 +180,7 @@ impl AsyncWrite for Socket {
         true
     }
 
-    /// Writes the data that TLS has encrypted, and its answers to what it has read. The other streams keep nothing.
+    /// Writes the data that TLS has encrypted, and TLS's own replies to its input. Other streams hold nothing back.
     fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !matches!(self.stream, Stream::Tls(_)) {
             return Poll::Ready(Ok(()));
@@ -198,7 +198,7 @@ impl AsyncWrite for Socket {
         }
     }
 
-    /// Nothing to do: dropping the socket closes it. (HTTP/2 announces the end itself.)
+    /// Does nothing: dropping the socket closes it. (HTTP/2 announces the end of the connection itself.)
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -1,13 +1,13 @@
-//! Records the futures to poll. `h2` wakes the waker of a call when data for it has arrived, and that of the connection
-//! when it has data to write. Only woken futures are polled, so the cost of a drive does not depend on the number of
-//! calls in flight.
+//! The list of futures to poll. `h2` wakes the waker of a call when data for it has arrived, and that of the
+//! connection when it has data to write. Only woken futures are polled, so the cost of a drive does not depend on the
+//! number of calls in flight.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
-/// The woken futures of one connection; a call has the key `K`. Only one thread ever takes the lock; `Waker` requires a
-/// type that is `Sync`.
+/// The woken futures of one connection; a call has the key `K`. Only one thread ever takes the lock, which is needed
+/// because `Waker` requires a `Sync` type.
 pub struct Woken<K> {
     calls: Mutex<Vec<K>>,
     connection: AtomicBool,
@@ -55,7 +55,8 @@ pub struct CallWaker<K> {
 }
 
 impl<K: Copy + Send + Sync + 'static> CallWaker<K> {
-    /// Call this before polling the call: a later wake lists the call again.
+    /// Clears the mark that the call is listed. Call this before polling the call, so that a later wake lists it
+    /// again.
     pub fn reset(&self) {
         self.listed.store(false, Ordering::Relaxed);
     }

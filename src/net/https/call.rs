@@ -1,4 +1,4 @@
-//! One call on a connection: passes the whole request to `h2`, and the answer on as it arrives.
+//! One call on a connection: passes the whole request to `h2`, and passes the answer on as it arrives.
 
 use super::event::Event;
 use super::peer::Peer;
@@ -30,12 +30,12 @@ pub(super) struct Active {
 }
 
 enum ResponseState {
-    /// With the number of informational responses so far.
+    /// Waiting for the head of the response, with the number of informational responses so far.
     Head(ResponseFuture, usize),
     Body(RecvStream),
 }
 
-/// Why an answer is not complete.
+/// The reason why an answer is incomplete.
 enum Fault {
     Stream(::h2::Error),
     Informational,
@@ -79,7 +79,7 @@ impl Active {
         Poll::Ready(result.map_err(|e| self.failed(&e)))
     }
 
-    /// Resets the stream. No effect if the server has ended it.
+    /// Resets the stream. Has no effect if the server has ended it.
     pub(super) fn reset(&mut self) {
         self.request.send_reset(Reason::CANCEL);
     }
@@ -88,7 +88,7 @@ impl Active {
         &self.name
     }
 
-    /// The error for a call whose connection ended before the answer was complete.
+    /// Returns the error for a call whose connection ended before the answer was complete.
     pub(super) fn lost(&self, why: &str, written: u64) -> CallError {
         let what = format!("{}: {why}", self.name);
         if written == self.written_before { CallError::NotSent(what) } else { CallError::Unknown(what) }
@@ -113,15 +113,15 @@ impl Active {
                             out.push(Event::Body { id: self.id, bytes });
                         }
                     }
-                    // Trailers are of no interest.
+                    // Trailers are ignored.
                     None => return Poll::Ready(Ok(())),
                 },
             }
         }
     }
 
-    /// Converts the error of a stream. A refused stream, and a stream above the last id of a GOAWAY, was certainly not
-    /// processed.
+    /// Converts the error of a stream. A refused stream, or a stream above the last id of a GOAWAY, was definitely
+    /// not processed.
     fn failed(&self, fault: &Fault) -> CallError {
         let error = match fault {
             Fault::Stream(error) => error,

@@ -1,5 +1,6 @@
-//! An open connection and its calls. While a call with a deadline is in flight and nothing arrives, a PING asks whether
-//! the server is there. Without an answer the connection is given up: the kernel alone would take minutes.
+//! An open connection and its calls. While a call with a deadline is in flight and nothing arrives, a PING checks
+//! whether the server still responds. Without a reply, the connection is closed, because the kernel alone would take
+//! minutes to detect the loss.
 
 use super::call::{self, Active};
 use super::event::Event;
@@ -19,7 +20,7 @@ const MAX_CALLS: usize = 80;
 
 pub(super) struct HttpsConnection {
     pub(super) token: Token,
-    /// The server with which the connection was opened.
+    /// The server to which the connection was opened.
     peer: Peer,
     link: Link<CallId>,
     calls: BTreeMap<CallId, Active>,
@@ -28,13 +29,13 @@ pub(super) struct HttpsConnection {
     /// The number of bytes read, and when it last grew.
     heard: (u64, Boot),
     pings: Option<PingPong>,
-    /// When the PING was sent that nothing has followed.
+    /// When the last PING was sent; None if data has arrived since then.
     asked: Option<Boot>,
     times: Times,
 }
 
 impl HttpsConnection {
-    /// `link` is greeted.
+    /// Creates a connection from a link that has received the server's SETTINGS.
     pub(super) fn new(mut link: Link<CallId>, token: Token, peer: Peer, times: Times, now: Boot) -> HttpsConnection {
         let (pings, heard) = (link.ping_pong(), (link.read(), now));
         HttpsConnection { token, peer, link, calls: BTreeMap::new(), look: true, heard, pings, asked: None, times }
@@ -58,12 +59,12 @@ impl HttpsConnection {
         Ok(())
     }
 
-    /// The calls that have a deadline.
+    /// Returns the deadlines of the calls that have one.
     pub(super) fn deadlines(&self) -> impl Iterator<Item = (Boot, CallId)> {
         self.calls.iter().filter_map(|(id, call)| Some((call.deadline?, *id)))
     }
 
-    /// When the connection has to be driven although nothing arrives.
+    /// Returns when the connection must be driven even if nothing arrives.
     pub(super) fn next_ping(&self) -> Option<Boot> {
         match self.asked {
             Some(asked) => Some(asked + self.times.pong),
@@ -84,7 +85,7 @@ impl HttpsConnection {
         if due && self.asked.is_none() {
             self.ask(now);
         }
-        // An answer that has arrived counts, even if this process was stopped until now.
+        // Also read if a time limit has passed: data may have arrived while this process was stopped.
         let look = std::mem::take(&mut self.look) || due;
         let calls = &mut self.calls;
         let mut health = self.link.drive(look, |id| {
@@ -110,16 +111,17 @@ impl HttpsConnection {
         health
     }
 
-    /// Queues a PING. An earlier one may be in flight, whose answer is as good.
+    /// Queues a PING. An earlier PING may still be in flight; a reply to either of them shows that the server
+    /// responds.
     fn ask(&mut self, now: Boot) {
         let Some(pings) = &mut self.pings else { return };
-        // The answer to the last one has to be taken before the next one.
+        // The reply to the last PING must be taken before the next PING can be sent.
         let _ = pings.poll_pong(&mut Context::from_waker(Waker::noop()));
         let _ = pings.send_ping(Ping::opaque());
         self.asked = Some(now);
     }
 
-    /// Ends all calls of a connection that has ended. A complete answer still counts.
+    /// Ends all calls of a connection that has ended. A call whose answer is complete still succeeds.
     fn end_calls(&mut self, why: &str, out: &mut Vec<Event>) {
         let written = self.link.written();
         while let Some((id, mut call)) = self.calls.pop_first() {

@@ -1,4 +1,4 @@
-//! What the client reports: its connection, and the answers.
+//! The events of the client: the state of its connection, and the answers.
 
 use super::request::{CallError, CallId};
 use bytes::Bytes;
@@ -7,22 +7,23 @@ use std::fmt;
 use std::net::SocketAddr;
 
 pub enum Event {
-    /// A connection was opened while there was none, or to another address than before.
+    /// A connection was opened for the first time, after a `Down`, or to another address than before.
     Up { address: SocketAddr },
     /// The last connection was lost, or an attempt to connect failed. Further failed attempts are not reported until
-    /// the next `Up`, except by the ends of the calls.
+    /// the next `Up`, except as errors of the calls.
     Down { why: String },
-    /// The addresses of the host are needed: `Client::set_addresses` or `Client::not_resolved` has to be called.
+    /// The client needs the addresses of the host. The caller must call `Client::set_addresses` or
+    /// `Client::not_resolved`.
     Resolve { host: String, port: u16 },
     /// The head of an answer.
     Head { id: CallId, status: StatusCode, headers: HeaderMap },
     /// A part of the body of an answer.
     Body { id: CallId, bytes: Bytes },
-    /// A call has ended. Each call has exactly one `Done`. Ok: the answer is complete.
+    /// A call has ended. Each call has exactly one `Done`. Ok means that the answer is complete.
     Done { id: CallId, result: Result<(), CallError> },
 }
 
-/// Without the content of an answer, which can contain credentials.
+/// Omits the content of answers, which can contain credentials.
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

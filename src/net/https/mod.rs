@@ -2,12 +2,12 @@
 //!
 //! - `request`, `event`, `times`: what a caller passes and gets;
 //! - `pool`: the queue of calls, the connections that get them, deadlines;
-//! - `peer`: the server and its addresses; `opening`: opens a connection to one of the addresses, in turn;
+//! - `peer`: the server and its addresses; `opening`: tries the addresses in turn until a connection is open;
 //! - `connection`: an open connection and its calls, and the PING that detects a silent peer; `call`: one call.
 //!
 //! The client connects when there is a call. A connection counts as open when the server's SETTINGS have arrived, and
-//! no call is sent before. If no address can be reached, all waiting calls end as `NotSent`. Nothing is repeated: the
-//! caller decides when to try again.
+//! no call is sent before that. If no address can be reached, all waiting calls end as `NotSent`. The client never
+//! retries: the caller decides when to try again.
 
 mod call;
 mod connection;

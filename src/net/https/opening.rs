@@ -25,7 +25,7 @@ pub(super) struct Opening {
     pub(super) token: Token,
     peer: Peer,
     address: SocketAddr,
-    /// The time limit of the stage.
+    /// The deadline of the stage. The TLS handshake and the wait for SETTINGS share one.
     pub(super) until: Boot,
     stage: OpeningStage,
     /// The socket may be ready.
@@ -53,12 +53,12 @@ pub(super) enum OpeningProgress {
         address: SocketAddr,
         peer: Peer,
     },
-    /// No address can be reached. The text names each address and the reason.
+    /// No address could be reached. The text names each address and the reason.
     Failed(String),
 }
 
 impl Opening {
-    /// `addresses` must not be empty.
+    /// Starts to connect to the first address. Returns None if `addresses` is empty.
     pub(super) fn new(
         token: Token,
         peer: Peer,
@@ -122,7 +122,8 @@ impl Opening {
                     }
                     Health::Good { again } => (OpeningStage::Greeting(link), again),
                     Health::Leaving { why, .. } => (OpeningStage::Failed(why), false),
-                    // With TLS 1.3, the server judges the client's certificate after the client's handshake.
+                    // With TLS 1.3, the server verifies the client's certificate only after the client has completed
+                    // its handshake.
                     Health::Over { why, .. } if why.contains("fatal alert") => {
                         (OpeningStage::Failed(format!("the server refuses the client's certificate ({why})")), false)
                     }
@@ -167,7 +168,7 @@ impl Opening {
         Link::new(socket, gauge)
     }
 
-    /// The reasons of all addresses. The address of the URL itself is not repeated.
+    /// Returns why each address failed. An address that the URL itself contains is not repeated.
     fn reasons(&self) -> String {
         let one = |(address, why): &(SocketAddr, String)| match address.to_string() == self.peer.authority() {
             true => why.clone(),
@@ -195,7 +196,7 @@ fn handshake_error(e: &io::Error) -> String {
     HandshakeFailure::of(e).map_or_else(|| text(e), |failure| failure.to_string())
 }
 
-/// The error in lower case, without its number.
+/// Returns the text of an error with a lower-case first letter and without the error number.
 fn text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);

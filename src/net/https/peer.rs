@@ -21,7 +21,7 @@ pub enum Host {
 }
 
 impl Peer {
-    /// The host and the port as in a URL.
+    /// Returns the host and the port as in a URL.
     pub fn authority(&self) -> String {
         let port = self.port;
         match &self.host {
@@ -32,7 +32,7 @@ impl Peer {
     }
 }
 
-/// `https://HOST:PORT`.
+/// Formats the server as `https://HOST:PORT`.
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "https://{}", self.authority())
@@ -43,7 +43,7 @@ impl fmt::Display for Peer {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Addresses {
     Known(Vec<SocketAddr>),
-    /// A look-up is necessary. `old` are the addresses of the last one.
+    /// A look-up is necessary. `old` holds the addresses of the last look-up.
     Wanted {
         old: Vec<SocketAddr>,
     },
@@ -61,15 +61,15 @@ impl Addresses {
         }
     }
 
-    /// None of the addresses could be reached. A name may have other addresses by now.
+    /// Requests a new look-up of a name after no address could be reached, because the addresses may have changed.
     pub(super) fn failed(&mut self, peer: &Peer) {
         if let (Host::Name(_), Addresses::Known(old)) = (&peer.host, &mut *self) {
             *self = Addresses::Wanted { old: std::mem::take(old) };
         }
     }
 
-    /// The result of a look-up. If it has no address, those of the last one remain. Returns false if there are none at
-    /// all.
+    /// Stores the result of a look-up. If it has no address, the addresses of the last look-up stay. Returns false if
+    /// there are no addresses at all.
     pub(super) fn resolved(&mut self, found: Vec<SocketAddr>) -> bool {
         let old = match std::mem::replace(self, Addresses::Known(Vec::new())) {
             Addresses::Known(old) | Addresses::Wanted { old } | Addresses::Requested { old } => old,

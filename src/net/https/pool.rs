@@ -1,9 +1,9 @@
-//! The connections of a client. New calls go to the first connection that has room; if none has, a second one is
-//! opened, and beyond that the calls wait.
+//! The connections of a client. New calls go to the first connection with a free stream. If there is no free stream,
+//! a second connection is opened. If both connections are full, calls wait.
 //!
 //! After a GOAWAY the connection gets no new calls: the next call opens a new one, and the old one is closed when its
-//! calls have ended. This is reported as Down only if the new connection fails. The same happens when the server is
-//! replaced.
+//! calls have ended. This is reported as Down only if the new connection fails. The same happens when the caller
+//! replaces the server.
 
 use super::connection::HttpsConnection;
 use super::event::Event;
@@ -35,7 +35,7 @@ pub struct Client {
     told: Option<Told>,
     /// Events that the next drive returns.
     ended: Vec<Event>,
-    /// Something was requested since the last drive.
+    /// The caller has requested something since the last drive.
     requested: bool,
     byte_count: Arc<ByteCount>,
 }
@@ -53,7 +53,8 @@ enum Told {
 }
 
 impl Client {
-    /// The first call connects. The client registers its sockets under the tokens, which must have no other user.
+    /// Creates a client. The first call connects. The client registers its sockets under the tokens, which must have
+    /// no other user.
     pub fn new(peer: Peer, tokens: [Token; 2], times: Times) -> Client {
         Client {
             addresses: Addresses::of(&peer),
@@ -71,7 +72,7 @@ impl Client {
         }
     }
 
-    /// The bytes of all connections so far.
+    /// Returns the byte count of all connections so far.
     pub fn byte_count(&self) -> &ByteCount {
         &self.byte_count
     }
@@ -91,7 +92,8 @@ impl Client {
         self.end(id, "cancelled");
     }
 
-    /// New connections go to `peer`. The existing ones are closed when their calls have ended.
+    /// Replaces the server: new connections go to `peer`, and the existing ones are closed when their calls have
+    /// ended.
     pub fn replace(&mut self, peer: Peer) {
         if (&peer.host, peer.port) != (&self.peer.host, self.peer.port) {
             self.addresses = Addresses::of(&peer);
@@ -105,25 +107,25 @@ impl Client {
         self.requested = true;
     }
 
-    /// The addresses of the server's name. Without any, those of the last look-up remain. No effect if `host` is not
-    /// the server (any more).
+    /// Sets the addresses of the server's name. If there are none, those of the last look-up stay. Has no effect if
+    /// `host` is not, or no longer, the server.
     pub fn set_addresses(&mut self, host: &str, addresses: Vec<SocketAddr>) {
         if !self.is_named(host) {
             return;
         }
         if !self.addresses.resolved(addresses) {
-            self.refuse_queue("the look-up of the name found no address");
+            self.refuse_queue("the name has no address");
         }
         self.requested = true;
     }
 
-    /// The server's name could not be resolved. The addresses of the last look-up remain.
+    /// Handles a failed look-up of the server's name. The addresses of the last look-up stay.
     pub fn not_resolved(&mut self, host: &str, why: &str) {
         if !self.is_named(host) {
             return;
         }
         if !self.addresses.resolved(Vec::new()) {
-            self.refuse_queue(&format!("the look-up of the name failed: {why}"));
+            self.refuse_queue(&format!("failed to look up the name: {why}"));
         }
         self.requested = true;
     }
@@ -136,7 +138,7 @@ impl Client {
         self.tokens.contains(&token)
     }
 
-    /// The poll has reported a socket of this token.
+    /// Notes that the poll has reported a socket with this token.
     pub fn ready(&mut self, token: Token) {
         for slot in &mut self.slots {
             match slot {
@@ -166,7 +168,7 @@ impl Client {
                 !connection.is_idle()
             }
         });
-        // A connection that was opened, and a call that has ended, make room for waiting calls.
+        // A new connection and ended calls provide streams for waiting calls.
         again |= self.open_if_needed(registry, now, out);
         again |= self.start_queued();
         self.close_second();
@@ -174,7 +176,7 @@ impl Client {
         again
     }
 
-    /// The deadline for the next call of `drive`.
+    /// Returns when `drive` must be called next.
     pub fn next_deadline(&self) -> Option<Boot> {
         if self.requested || !self.ended.is_empty() {
             return Some(Boot(0));
@@ -283,7 +285,7 @@ impl Client {
         started
     }
 
-    /// Returns true if the slot has to be driven again.
+    /// Drives a slot. Returns true if it must be driven again without waiting.
     fn drive_slot(&mut self, at: usize, registry: &Registry, now: Boot, out: &mut Vec<Event>) -> bool {
         let Some(slot) = self.slots.get_mut(at) else { return false };
         match slot {
@@ -324,7 +326,7 @@ impl Client {
                     Health::Over { why, polite } => {
                         *slot = Slot::Empty;
                         if !polite {
-                            // Down is reported before the ends of its calls.
+                            // Down is reported before the completions of the connection's calls.
                             let ends = out.split_off(before);
                             self.down(&why, out);
                             out.extend(ends);
@@ -336,7 +338,7 @@ impl Client {
         }
     }
 
-    /// Reports Down, unless it was reported or there is another connection.
+    /// Reports Down, unless it was already reported or there is another connection.
     fn down(&mut self, why: &str, out: &mut Vec<Event>) {
         let open = self.slots.iter().any(|slot| matches!(slot, Slot::Open(_)));
         if !open && self.told != Some(Told::Down) {

@@ -1,4 +1,4 @@
-//! A request, and why it has no answer.
+//! A request, and the reason why a call failed.
 
 use crate::api::time::Boot;
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use http::{HeaderMap, Method};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// One request. The server is that of the client. (Without `Debug`: the body can contain credentials.)
+/// One request to the client's server. (It does not implement `Debug`, because the body can contain credentials.)
 pub struct Request {
     pub method: Method,
     /// The path with the query. Starts with `/`.
@@ -20,7 +20,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The method and the path without the query, for errors.
+    /// Returns the method and the path without the query, for errors.
     pub fn name(&self) -> String {
         format!("{} {}", self.method, self.target.split('?').next().unwrap_or_default())
     }
@@ -28,7 +28,7 @@ impl Request {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallError {
-    /// The server has certainly not processed the request.
+    /// The server has definitely not processed the request.
     NotSent(String),
     /// The request may have reached the server: deadline exceeded, cancelled, connection lost or stream reset.
     Unknown(String),

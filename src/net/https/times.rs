@@ -7,17 +7,17 @@ use std::time::Duration;
 pub struct Times {
     /// Maximum time to open a TCP connection to one address.
     pub connect: Duration,
-    /// Maximum time from there to the server's SETTINGS.
+    /// Maximum time from the open TCP connection to the server's SETTINGS.
     pub greeting: Duration,
     /// A PING is sent if nothing has arrived for this time while a call with a deadline is in flight.
     pub silence: Duration,
-    /// Maximum time to the answer of a PING. Without one, the connection is given up.
+    /// Maximum time to the reply to a PING. Without a reply, the connection is closed.
     pub pong: Duration,
 }
 
 impl Default for Times {
-    /// Go's HTTP/2 client detects a dead connection only after 45 s (kubernetes#121793), when a node's lease of 40 s
-    /// has ended.
+    /// Returns limits that are short enough for a node's lease of 40 s. (Go's HTTP/2 client detects a dead connection
+    /// only after 45 s, when the lease has expired: kubernetes#121793.)
     fn default() -> Times {
         Times {
             connect: Duration::from_secs(4),

@@ -15,12 +15,12 @@ pub const KEPT_FOR_ROOT: usize = 8;
 /// A connection without progress for this time is closed before one with progress.
 const STALE: Duration = Duration::from_secs(1);
 
-/// Whether the peer is a user other than root, whose connections and watches are limited.
+/// Reports whether the peer is a user other than root, whose connections and watches are limited.
 pub fn is_limited(peer: Peer) -> bool {
     matches!(peer, Peer::User(user) if user != 0)
 }
 
-/// What a connection is doing, in ascending order of worth.
+/// What a connection is doing, from the least to the most worth keeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Activity {
     /// Between two requests.
@@ -49,7 +49,8 @@ pub struct HeldConnection {
 }
 
 impl HeldConnection {
-    /// The sort key: the smallest is closed first. Among equals that is the one with the oldest progress.
+    /// Returns the sort key: the connection with the smallest key is closed first. Among equal activities, that is
+    /// the one whose last progress is oldest.
     fn worth(&self, now: Boot) -> (bool, Activity, Boot) {
         let stale = now.since(self.progress) >= STALE;
         // A client that reads nothing must not outlast a client that is about to send its request.
@@ -63,8 +64,8 @@ impl HeldConnection {
     }
 }
 
-/// The slot of the connection to close for a new connection of `peer`; None if that is not necessary. `held` contains
-/// the connections of the listener, and `room` the maximum number of them.
+/// Returns the slot of the connection to close for a new connection of `peer`; None if that is not necessary. `held`
+/// contains the connections of the listener, and `room` the maximum number of them.
 pub fn victim(peer: Peer, held: &[HeldConnection], room: usize, now: Boot) -> Option<usize> {
     let least = |of: &dyn Fn(&HeldConnection) -> bool| {
         held.iter().filter(|h| of(h)).min_by_key(|h| h.worth(now)).map(|h| h.slot)
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(full(&[(Answering, 0), (Reading, 0), (Watching, 9)]), Some(1));
         assert_eq!(full(&[(Watching, 2), (Watching, 8), (Pending, 90)]), Some(1));
         let all = held(Peer::Tcp, &[(Answering, 0); MAX_CONNECTIONS]);
-        assert_eq!(victim(Peer::Tcp, &all, MAX_CONNECTIONS, NOW), Some(0), "also if all are writing an answer");
+        assert_eq!(victim(Peer::Tcp, &all, MAX_CONNECTIONS, NOW), Some(0), "even if all are writing an answer");
     }
 
     #[test]
@@ -143,8 +144,8 @@ mod tests {
         );
         assert_eq!(victim(bob, &some, MAX_CONNECTIONS, NOW), None);
         assert_eq!(victim(root, &some, MAX_CONNECTIONS, NOW), None);
-        // Three users hold all connections that users may have. A fourth user replaces one of them; root needs none of
-        // them.
+        // Three users hold all connections that users may have. A connection of a fourth user replaces one of them;
+        // root has its own and replaces none.
         let users = renumbered(&[&of(root, 2), &of(alice, 8), &of(bob, 8), &of(carol, 8)]);
         assert_eq!(victim(dave, &users, MAX_CONNECTIONS, NOW), Some(2));
         assert_eq!(victim(root, &users, MAX_CONNECTIONS, NOW), None);

@@ -15,19 +15,19 @@ pub const JSON: &str = "application/json";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// A request whose path has its method.
+/// A request with a method that its path accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub ticket: Ticket,
     pub listener: ListenerId,
     pub head: &'a Head,
-    /// The client's certificate in DER. TLS has verified it at the begin of the connection.
+    /// The client's certificate in DER. TLS has verified it at the start of the connection.
     pub certificate: Option<&'a [u8]>,
     /// Empty before the body has arrived.
     pub body: &'a Bytes,
 }
 
-/// `S`: the streamed bodies of the content.
+/// The body of a response. `S` is the type of the content's streamed bodies.
 #[derive(Debug)]
 pub enum Body<S> {
     Full(Bytes),
@@ -35,8 +35,8 @@ pub enum Body<S> {
     Stream(S),
     /// The connection is passed to this server, whose response the client gets.
     Upgrade(Upstream),
-    /// Deferred: `Server::answer` gives the complete response. A client that closes its side meanwhile counts as
-    /// disconnected.
+    /// Deferred: `Server::answer` provides the complete response later. A client that closes its side in the meantime
+    /// is treated as disconnected.
     Later,
 }
 
@@ -44,11 +44,11 @@ pub enum Body<S> {
 pub struct Response<S> {
     pub status: u16,
     pub content_type: &'static str,
-    /// Further header fields.
+    /// Additional header fields.
     pub headers: Vec<(&'static str, String)>,
     pub body: Body<S>,
-    /// The end of the client's certificate. A body that is still streamed, or an upgraded connection, is closed then. A
-    /// deferred response has the time that was given with `Body::Later`.
+    /// The expiry of the client's certificate. A body that is still being streamed, or an upgraded connection, is
+    /// closed then. For a deferred response, the time given with `Body::Later` applies.
     pub until: Option<Boot>,
 }
 
@@ -65,12 +65,12 @@ impl<S> Response<S> {
         Response::new(200, JSON, Body::Full(Bytes::from(body)))
     }
 
-    /// A deferred response, given later by `Server::answer`.
+    /// Returns a deferred response, which `Server::answer` provides later.
     pub fn later() -> Response<S> {
         Response::new(200, TEXT, Body::Later)
     }
 
-    /// A body in the Prometheus text format.
+    /// Returns a response in the Prometheus text format.
     pub fn metrics(body: Vec<u8>) -> Response<S> {
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
         Response::new(200, content_type, Body::Full(Bytes::from(body)))
@@ -80,7 +80,7 @@ impl<S> Response<S> {
 /// A server to which a client's connection is passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// For errors, with its article.
+    /// The name of the server in errors, with its article.
     pub name: &'static str,
     pub address: SocketAddr,
     /// The head of the request for that server.
@@ -96,18 +96,18 @@ pub enum Part {
     End,
 }
 
-/// A body that is produced piece by piece. It is a position in the content's data and not a queue: a slow client costs
-/// no memory, and gets the newest state when it reads on.
+/// A body that is produced piece by piece. It is a position in the content's data and not a queue: a slow client
+/// costs no memory, and gets the newest state when it continues to read.
 pub trait StreamedBody {
-    /// Whether the body waits for changes. A listener limits the number of such bodies.
+    /// Reports whether the body waits for changes. A listener limits the number of such bodies.
     fn is_watch(&self) -> bool;
 
-    /// The time at which the body continues or ends, whatever changes.
+    /// Returns the time at which the body continues or ends, even without a change.
     fn next_deadline(&self) -> Option<Boot> {
         None
     }
 
-    /// A descriptor whose input continues the body.
+    /// Returns a descriptor whose input lets the body continue.
     fn source(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -117,7 +117,7 @@ pub trait StreamedBody {
 pub trait Content {
     type Stream: StreamedBody;
 
-    /// What the listener accepts for a path.
+    /// Returns what the listener accepts for a path.
     fn accepts(&self, listener: ListenerId, path: &str) -> Accepts;
 
     /// Answers a complete request.
@@ -126,21 +126,22 @@ pub trait Content {
     /// Appends the next piece of a body, a few KiB. The content can change between two pieces. A piece can be empty.
     fn next(&mut self, body: &mut Self::Stream, out: &mut Vec<u8>) -> Part;
 
-    /// The response to a request that is refused whatever its body is. The server calls it before it reads a body that
-    /// has not arrived with the head.
+    /// Returns the response to a request that is refused regardless of its body. The server calls this before it
+    /// reads a body that has not arrived with the head.
     fn refusal(&mut self, _request: &Request<'_>) -> Option<Response<Self::Stream>> {
         None
     }
 
-    /// The response to a request that the server refuses itself.
+    /// Returns the response to a request that the server itself refuses.
     fn failure(&self, _listener: ListenerId, status: u16, why: &str) -> Response<Self::Stream> {
         Response::text(status, format!("{why}\n"))
     }
 
-    /// The client of a deferred request has disconnected, so its response is no longer needed.
+    /// Notes that the client of a deferred request has disconnected, so its response is no longer needed.
     fn gone(&mut self, _ticket: Ticket) {}
 
-    /// Accepts the TLS connections of this listener with the present certificate. None: they are closed.
+    /// Returns the acceptor for TLS connections of this listener, with the current certificate. Without one, they are
+    /// closed.
     fn acceptor(&self, _listener: ListenerId) -> Option<Acceptor> {
         None
     }

@@ -1,4 +1,4 @@
-//! The listeners of a server: what each of them permits its clients, and which slots and tokens belong to it.
+//! The listeners of a server: the limits for their clients, and the slots and tokens that belong to each.
 
 use crate::net::server::connection_limit;
 use crate::net::stream::Peer;
@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListenerId(pub usize);
 
-/// What a listener permits its clients.
+/// The properties of a listener, and the limits for its clients.
 #[derive(Debug)]
 pub struct ListenerRules {
     /// For the log.
@@ -23,16 +23,17 @@ pub struct ListenerRules {
     pub is_secure: bool,
     /// The maximum number of bodies that wait for changes. The other connections remain for single requests.
     pub watches: usize,
-    /// The number of watches, of `watches`, that are reserved for root.
+    /// The number of these watches that are reserved for root.
     pub watches_of_root: usize,
-    /// The maximum time from the begin of a streamed body to its end, unless it waits for changes.
+    /// The maximum time from the start of a streamed body to its end, unless it waits for changes.
     pub stream_timeout: Duration,
     /// The maximum time without a successful write of a response.
     pub stall_timeout: Duration,
-    /// The same for a body that waits for changes. None: it costs nothing, and its end is always noticed.
+    /// The same for a body that waits for changes. None means no limit: such a body costs nothing, and its end is
+    /// always noticed.
     pub watch_stall_timeout: Option<Duration>,
-    /// How much input of a refused request is discarded, in bytes, and for how long. A close with unread input sends a
-    /// reset, and the client would lose the response.
+    /// How much further input of a refused client is discarded, in bytes, and for how long. Closing a socket with
+    /// unread input sends a reset, and the client would lose the response.
     pub drain: (usize, Duration),
 }
 
@@ -40,7 +41,7 @@ pub struct ListenerRules {
 /// one turn.
 pub type Table = &'static [ListenerRules];
 
-/// The number of tokens of a server with these listeners: one for each listener, and two for each connection.
+/// Returns the number of tokens of a server with these listeners: one for each listener, and two for each connection.
 pub const fn tokens(table: Table) -> usize {
     table.len() + 2 * all_slots(table)
 }
@@ -54,19 +55,19 @@ pub(super) const fn all_slots(table: Table) -> usize {
     sum
 }
 
-/// The slots of the connections of a listener.
+/// Returns the slots of the connections of a listener.
 pub(super) fn slots(table: Table, ListenerId(index): ListenerId) -> Range<usize> {
     let begin = table.iter().take(index).map(|rules| rules.connections).sum();
     begin..begin + table.get(index).map_or(0, |rules| rules.connections)
 }
 
-/// The first slot of the listeners with TLS.
+/// Returns the first slot of the listeners with TLS.
 pub(super) fn first_secure_slot(table: Table) -> usize {
     table.iter().take_while(|rules| !rules.is_secure).map(|rules| rules.connections).sum()
 }
 
-/// The listener of a token, and whether the token belongs to one of its connections. None if it is not one of the
-/// server's tokens, which begin at `first`.
+/// Returns the listener of a token, and whether the token belongs to one of its connections. None if the token is not
+/// one of the server's tokens, which begin at `first`.
 pub fn owner(table: Table, first: usize, token: Token) -> Option<(ListenerId, bool)> {
     match token.0.checked_sub(first)? {
         index if index < table.len() => Some((ListenerId(index), false)),
@@ -80,7 +81,7 @@ pub fn owner(table: Table, first: usize, token: Token) -> Option<(ListenerId, bo
 }
 
 impl ListenerRules {
-    /// The maximum number of watches for this client.
+    /// Returns the maximum number of watches for this client.
     pub(super) fn watches_for(&self, peer: Peer) -> usize {
         self.watches - if connection_limit::is_limited(peer) { self.watches_of_root } else { 0 }
     }

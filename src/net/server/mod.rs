@@ -1,9 +1,10 @@
-//! A server with HTTP/1.1 for several listeners, in the poll of the event loop: unix sockets, TCP, and TLS.
+//! An HTTP/1.1 server for several listeners in the poll of the event loop: unix sockets, TCP, and TLS.
 //!
 //! The server transports bytes and limits the cost of each client: the number of connections (a new one closes the
-//! least useful one, see `connection_limit`), their duration, the size of heads and bodies, and the work in each turn.
-//! `Content` produces the responses. A streamed body is a position in its data, from which it produces pieces. So a
-//! list of all objects is never in memory as a whole, whatever the number of clients, and a watch has no queue.
+//! least useful one, see `connection_limit`), their duration, the size of heads and bodies, and the work in each
+//! turn. `Content` produces the responses. A streamed body is a position in its data, from which it produces pieces.
+//! Therefore, a list of all objects is never in memory as a whole, whatever the number of clients, and a watch has no
+//! queue.
 
 mod connection;
 mod connection_limit;
@@ -30,15 +31,15 @@ const ACCEPT_BUDGET: usize = 16;
 /// watches, and other work of the agent must not wait for all of them.
 const SECURE_BUDGET: usize = 16;
 
-/// `S`: the streamed bodies of the content.
+/// The server. `S` is the type of the content's streamed bodies.
 pub struct Server<S> {
     table: Table,
-    /// The server uses `listeners::tokens` tokens from this one on.
+    /// The number of the server's first token. The server uses `listeners::tokens` tokens.
     first: usize,
     listeners: Vec<(ListenerId, Listener)>,
     /// The connections. A listener uses the range `listeners::slots`. Grows as needed; an empty slot is small.
     slots: Vec<Option<Box<HttpConnection<S>>>>,
-    /// Whether there is work that needs no waiting.
+    /// Whether there is work that can be done without waiting.
     work: bool,
     /// The slot at which the next turn begins to serve the secure listeners.
     next_secure: usize,
@@ -71,11 +72,11 @@ impl<S: StreamedBody> Server<S> {
         &self.table[id.0]
     }
 
-    /// Moves a listener on a TCP port to another address, or closes it. Its connections continue. Call `drive`
-    /// afterwards.
+    /// Opens a TCP listener, moves it to another address, or closes it (None). Existing connections continue. Call
+    /// `drive` afterwards.
     ///
     /// # Errors
-    /// The new address cannot be opened. The listener keeps the old one.
+    /// The new address cannot be opened. The listener keeps its old address.
     pub fn relocate(&mut self, id: ListenerId, address: Option<SocketAddr>, registry: &Registry) -> io::Result<()> {
         self.work = true;
         let token = Token(self.first + id.0);
@@ -117,7 +118,7 @@ impl<S: StreamedBody> Server<S> {
         }
     }
 
-    /// Does the work that is possible without waiting. Must be called at the start, when a token was ready, at
+    /// Does the work that is possible without waiting. Call it at the start, when a token is ready, at
     /// `next_deadline`, and after `wake`. Returns true if the budget is used up; call it again without waiting.
     pub fn drive(&mut self, registry: &Registry, now: Boot, content: &mut dyn Content<Stream = S>) -> bool {
         for (id, listener) in &mut self.listeners {
@@ -143,7 +144,7 @@ impl<S: StreamedBody> Server<S> {
         self.work
     }
 
-    /// Serves connections of the secure listeners, from the one at which the last turn has stopped.
+    /// Serves connections of the secure listeners, from the one at which the last turn stopped.
     fn drive_secure(&mut self, registry: &Registry, now: Boot, content: &mut dyn Content<Stream = S>) {
         let first = listeners::first_secure_slot(self.table);
         let end = self.slots.len();
@@ -186,33 +187,33 @@ impl<S: StreamedBody> Server<S> {
         self.drive_slot(slot, registry, now, content);
     }
 
-    /// The token of a connection.
+    /// Returns the token of a connection.
     fn token(&self, slot: usize) -> Token {
         Token(self.first + self.table.len() + slot)
     }
 
-    /// The token of the second source of a connection.
+    /// Returns the token of the second source of a connection.
     fn source_token(&self, slot: usize) -> Token {
         Token(self.token(slot).0 + listeners::all_slots(self.table))
     }
 
-    /// Continues the bodies that wait for changes, if these changes concern them. Call `drive` afterwards.
+    /// Continues the bodies that wait for changes and for which `concerns` returns true. Call `drive` afterwards.
     pub fn wake(&mut self, concerns: impl Fn(&S) -> bool) {
         self.slots.iter_mut().flatten().for_each(|connection| connection.wake(&concerns));
     }
 
-    /// Whether a client of this listener is being sent such a body.
+    /// Reports whether a client of this listener is being sent a body for which `is_it` returns true.
     pub fn has_body(&self, id: ListenerId, is_it: impl Fn(&S) -> bool) -> bool {
         let mine = self.slots.iter().flatten().filter(|connection| connection.listener == id);
         mine.filter_map(|connection| connection.body()).any(is_it)
     }
 
-    /// Whether a connection of this listener is open.
+    /// Reports whether a connection of this listener is open.
     pub fn has_connections(&self, id: ListenerId) -> bool {
         self.slots.iter().flatten().any(|connection| connection.listener == id)
     }
 
-    /// Closes the connections of this listener whose clients have such a certificate (DER).
+    /// Closes the connections of this listener for whose client certificate (DER) `which` returns true.
     ///
     /// Returns the number of connections.
     pub fn close_clients(
@@ -233,14 +234,14 @@ impl<S: StreamedBody> Server<S> {
         closed
     }
 
-    /// The latest time for the next call of `drive`.
+    /// Returns when `drive` must be called next.
     pub fn next_deadline(&self) -> Option<Boot> {
         let connections = self.slots.iter().flatten().filter_map(|connection| connection.deadline());
         connections.chain(self.listeners.iter().filter_map(|(_, listener)| listener.next_deadline())).min()
     }
 
-    /// Gives the answer to a deferred request (`Body::Later`). Call `drive` afterwards. Does nothing if the client has
-    /// disconnected.
+    /// Provides the response to a deferred request (`Body::Later`). Call `drive` afterwards. Does nothing if the
+    /// client has disconnected.
     pub fn answer(&mut self, ticket: Ticket, response: Response<S>, now: Boot) {
         if let Some(connection) = self.slots.iter_mut().flatten().find(|c| c.waits_for_answer() == Some(ticket)) {
             connection.respond(response, now);
@@ -248,17 +249,17 @@ impl<S: StreamedBody> Server<S> {
         }
     }
 
-    /// The state of each connection, for the dump: its listener, its state, and the number of bytes that are queued.
+    /// Returns the listener, the state, and the number of queued bytes of each connection, for the dump.
     pub fn connections(&self) -> Vec<(ListenerId, &'static str, usize)> {
         self.slots.iter().flatten().map(|connection| connection.summary()).collect()
     }
 
-    /// Whether this listener has an open socket.
+    /// Reports whether this listener has an open socket.
     pub fn is_listening(&self, id: ListenerId) -> bool {
         self.listeners.iter().any(|(listener, of)| *listener == id && of.is_listening())
     }
 
-    /// The TCP address of an open listener.
+    /// Returns the TCP address of an open listener.
     pub fn local_address(&self, id: ListenerId) -> Option<SocketAddr> {
         self.listeners.iter().find(|(listener, _)| *listener == id).and_then(|(_, of)| of.local_address())
     }
@@ -297,7 +298,7 @@ impl<S: StreamedBody> Server<S> {
         }
     }
 
-    /// The number of watches that a client of this listener may still begin.
+    /// Returns the number of watches that a client of this listener may still start.
     fn watches_left(&self, id: ListenerId, peer: Peer) -> usize {
         let most = self.rules(id).watches_for(peer);
         if most == usize::MAX {
@@ -313,7 +314,8 @@ impl<S: StreamedBody> Server<S> {
                 content.gone(ticket);
             }
             if let Stream::Tls(session) = connection.stream() {
-                // The client knows that nothing is missing. A client that is gone does not matter.
+                // The close_notify tells the client that nothing is missing. An error does not matter: the client is
+                // gone.
                 let _ = session.finish();
             }
             connection.stream().deregister(registry);
@@ -348,7 +350,7 @@ impl<S: StreamedBody> Server<S> {
     }
 }
 
-/// The stream with TLS if the listener uses it. None: the connection is closed.
+/// Wraps the stream in TLS if the listener uses it. Returns None if the connection must be closed.
 fn with_tls<S: StreamedBody>(
     stream: Stream,
     id: ListenerId,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A stream of a connection. Those of a client are odd, from 1.
+/// The id of a stream of a connection. Streams of a client have odd ids, starting at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId(pub u32);
 

@@ -14,7 +14,7 @@ pub enum SpdyEvent<'a> {
     End { stream: StreamId },
     /// The stream has ended in both directions.
     Reset { stream: StreamId, status: ResetStatus },
-    /// To be answered with `Writer::pong`.
+    /// The caller must answer with `Writer::pong`.
     Ping(u32),
     /// The server accepts no new streams.
     GoAway,
@@ -36,7 +36,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Memory: one frame header and the longest body that is needed (8 bytes). Data is passed on as it arrives.
+/// Buffers at most one frame header, or the part of a body that is needed (8 bytes). Data is passed on as it arrives.
 #[derive(Debug, Default)]
 pub struct Reader {
     state: FrameState,
@@ -50,7 +50,7 @@ enum FrameState {
     Data { stream: StreamId, fin: bool, left: u32 },
     /// Collects the body of a control frame.
     Body { kind: u16, length: u32, body: Collected },
-    /// The end of a frame whose content is not needed. `fin`: the stream that ends with it.
+    /// The rest of a frame whose content is not needed. `fin`: the stream that ends with the frame.
     Skip { left: u32, fin: Option<StreamId> },
 }
 
@@ -80,7 +80,7 @@ impl Default for FrameState {
 }
 
 impl Reader {
-    /// Decodes the next event and removes its bytes from `input`. None: all of `input` is used up.
+    /// Decodes the next event and removes its bytes from `input`. Returns None when all of `input` is consumed.
     ///
     /// # Errors
     /// The server violates the protocol.
@@ -120,7 +120,7 @@ impl Reader {
                     let [a, b, c, d, status @ ..] = bytes;
                     let first = u32::from_be_bytes([a, b, c, d]);
                     let stream = StreamId(first & MAX_STREAM);
-                    // What follows is not needed: the headers of a reply, a later version's fields.
+                    // The rest of the body is not needed: the headers of a reply, or fields of a later version.
                     let left = length.saturating_sub(wanted as u32);
                     self.state = FrameState::Skip { left, fin: None };
                     match kind {
@@ -138,7 +138,8 @@ impl Reader {
         }
     }
 
-    /// True at a frame boundary. If the connection ends anywhere else, the stream was truncated.
+    /// Reports whether the reader is at a frame boundary. If the connection ends anywhere else, the input was
+    /// truncated.
     pub fn is_between_frames(&self) -> bool {
         matches!(
             self.state,
@@ -149,7 +150,7 @@ impl Reader {
     }
 }
 
-/// How many bytes of the body of a control frame are needed.
+/// Returns how many bytes of the body of a control frame are needed.
 fn wanted(kind: u16) -> usize {
     if kind == RST_STREAM { 8 } else { 4 }
 }
@@ -169,7 +170,7 @@ fn after_header([a, b, c, d, flags, length @ ..]: [u8; HEADER]) -> Result<FrameS
     match kind {
         RST_STREAM | PING | GOAWAY => {}
         SYN_REPLY | HEADERS if fin => {}
-        // A reply means nothing, settings and windows are not used, and a stream of the server has no meaning.
+        // Not needed: replies that do not end a stream, settings, window updates, and streams that the server opens.
         _ => return Ok(FrameState::Skip { left: length, fin: None }),
     }
     if (length as usize) < wanted(kind) {
@@ -191,7 +192,7 @@ fn up_to<'a>(left: &mut u32, input: &mut &'a [u8]) -> &'a [u8] {
 mod tests {
     use super::*;
 
-    /// An event without a borrow. Neighbouring parts of the data of a stream are one.
+    /// An owned event. Consecutive parts of the data of a stream are merged.
     #[derive(Debug, PartialEq, Eq)]
     enum Seen {
         Data(u32, Vec<u8>),

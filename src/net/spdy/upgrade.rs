@@ -1,4 +1,4 @@
-//! The HTTP/1.1 request that turns a connection into one of SPDY.
+//! The HTTP/1.1 request that upgrades a connection to SPDY.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ const MAX_HEAD: usize = 16 * 1024;
 /// How much of the text of a refusal is kept, in bytes.
 const MAX_TEXT: usize = 1024;
 
-/// The request. `host` is the host and port of the URL, `protocol` the name of the protocol above SPDY.
+/// Returns the request. `host` is the host and port of the URL, `protocol` the name of the protocol above SPDY.
 pub fn request(host: &str, path: &str, protocol: &str) -> Vec<u8> {
     format!(
         "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
@@ -16,7 +16,7 @@ pub fn request(host: &str, path: &str, protocol: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The server does not change to SPDY.
+/// The server does not upgrade to SPDY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     NotHttp,
@@ -28,15 +28,15 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refused::NotHttp => f.write_str("the answer is not HTTP"),
-            // The server forgets a token after its use or a minute.
-            Refused::Status(404, _) => f.write_str("the URL is not valid any more; try again"),
+            // The server drops the token of the URL after its first use, or after a minute.
+            Refused::Status(404, _) => f.write_str("the URL is no longer valid; try again"),
             Refused::Status(status, text) if text.is_empty() => write!(f, "HTTP status {status}"),
             Refused::Status(status, text) => write!(f, "HTTP status {status}: {text}"),
         }
     }
 }
 
-/// Parses the response. Returns the length of its head: SPDY follows. None: the head is not complete.
+/// Parses the response. Returns the length of its head, after which SPDY begins, or None if the head is incomplete.
 ///
 /// # Errors
 /// The server refuses.
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn every_other_answer_is_a_refusal() {
         let gone = response(b"HTTP/1.1 404 Not Found\r\n\r\nnot found\n").unwrap_err();
-        assert_eq!(gone.to_string(), "the URL is not valid any more; try again");
+        assert_eq!(gone.to_string(), "the URL is no longer valid; try again");
         let text = response(b"HTTP/1.1 500 Oops\r\n\r\nno such container\n").unwrap_err();
         assert_eq!(text.to_string(), "HTTP status 500: no such container");
         assert_eq!(response(b"\x80\x03\x00\x01"), Err(Refused::NotHttp));

@@ -2,10 +2,10 @@
 
 use super::frame::{FIN, HEADER, MAX_STREAM, PING, RST_STREAM, ResetStatus, SYN_STREAM, StreamId, VERSION};
 
-/// Maximum length of the data of a frame, in bytes. kubectl has the same.
+/// Maximum length of the data of a frame, in bytes. kubectl uses the same limit.
 pub const MAX_DATA: usize = 32 * 1024;
 
-/// Each method appends a frame to `out`.
+/// Encodes frames. Each method appends its frames to `out`.
 #[derive(Debug, Default)]
 pub struct Writer {
     /// The number of streams that were opened.
@@ -13,8 +13,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens a stream with these headers. Names are in lower case. Returns None if the connection has no stream id left
-    /// (after 2^30 streams).
+    /// Opens a stream with these headers. Names must be in lower case. Returns None if the connection has no stream
+    /// id left (after 2^30 streams).
     pub fn open(&mut self, headers: &[(&str, &str)], out: &mut Vec<u8>) -> Option<StreamId> {
         let stream = self.opened.checked_mul(2)?.checked_add(1).filter(|id| *id <= MAX_STREAM)?;
         let first = self.opened == 0;
@@ -49,7 +49,7 @@ impl Writer {
     }
 }
 
-/// The names and values of a stream's headers.
+/// Encodes the names and values of a stream's headers.
 fn block(headers: &[(&str, &str)]) -> Vec<u8> {
     let mut block = (headers.len() as u32).to_be_bytes().to_vec();
     for text in headers.iter().flat_map(|(name, value)| [name, value]) {
@@ -59,9 +59,9 @@ fn block(headers: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// All header blocks of a direction are one zlib stream (RFC 1950). It need not be compressed: a stored block of
-/// DEFLATE holds up to 65,535 bytes as they are. An empty stored block follows: Go's inflater passes the block on only
-/// when the next one begins.
+/// Appends a header block to the zlib stream (RFC 1950) that all header blocks of a direction form. The stream need
+/// not be compressed: a stored block of DEFLATE holds up to 65,535 bytes as they are. An empty stored block follows,
+/// because Go's inflater passes a block on only when the next one begins.
 fn compress(block: &[u8], first: bool, out: &mut Vec<u8>) {
     if first {
         // The header of zlib: DEFLATE with a window of 32 kB, no dictionary.

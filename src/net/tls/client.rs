@@ -1,5 +1,5 @@
-//! The client for probes and hooks with `scheme: HTTPS`. As in a kubelet it accepts every certificate: expired, for
-//! another name, or signed by nobody. The connection proves nothing about the server.
+//! The client for probes and hooks with `scheme: HTTPS`. Like a kubelet, it accepts every certificate, even one that
+//! has expired, is for another name, or is not signed by a CA. The connection proves nothing about the server.
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -15,8 +15,8 @@ pub type Client<S> = StreamOwned<ClientConnection, Socket<S>>;
 /// The length of the header of a TLS record.
 const HEADER: usize = 5;
 
-/// A socket that passes on the first header of a TLS record only as a whole, and remembers it. (rustls judges its first
-/// byte.)
+/// A socket that passes on the first header of a TLS record only as a whole, and remembers it. (rustls can fail at
+/// the first byte, before the other bytes have been read.)
 pub struct Socket<S> {
     pub stream: S,
     header: [u8; HEADER],
@@ -29,7 +29,7 @@ impl<S> Socket<S> {
         Socket { stream, header: [0; HEADER], received: 0, passed_on: 0 }
     }
 
-    /// The server answered in HTTP instead of TLS, by the test of Go's HTTP client.
+    /// Reports whether the server answered in HTTP instead of TLS. Go's HTTP client uses the same test.
     pub fn is_answered_in_http(&self) -> bool {
         self.header == *b"HTTP/"
     }
@@ -75,7 +75,7 @@ pub fn client<S: Read + Write>(host: &str, stream: S) -> Result<Client<S>, Strin
     Ok(StreamOwned::new(connection, Socket::new(stream)))
 }
 
-/// Created by the first connection: without one, TLS uses no memory.
+/// Returns the configuration, which the first connection creates. Without a connection, TLS uses no memory.
 fn config() -> Result<Arc<ClientConfig>, String> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if let Some(config) = CONFIG.get() {
@@ -109,7 +109,7 @@ impl ServerCertVerifier for AnyCertificate {
         Ok(ServerCertVerified::assertion())
     }
 
-    // The key is of an unknown owner, so its signature says nothing. (The check would refuse old certificates.)
+    // The owner of the key is unknown, so the signature proves nothing. (The check would refuse old certificates.)
     fn verify_tls12_signature(
         &self,
         _: &[u8],

@@ -3,7 +3,7 @@
 //! - `client`: connections of probes and hooks, which accept every certificate;
 //! - `verified`: connections to a server whose certificate a given CA has signed;
 //! - `server`: connections of clients that identify themselves with a certificate;
-//! - `session`: reads and writes of the last two.
+//! - `session`: reads and writes for `verified` and `server`.
 
 pub mod client;
 pub mod server;

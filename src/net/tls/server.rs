@@ -1,5 +1,5 @@
-//! The server's side of TLS. A client presents a certificate that one of the given CAs has signed. A server can require
-//! that; without a certificate, a client then gets nothing beyond the handshake.
+//! The server's side of TLS. A client presents a certificate that one of the given CAs has signed. A server can
+//! require a certificate: then a client without one gets nothing beyond the handshake.
 
 use super::session::Session;
 use mio::net::TcpStream;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct Acceptor(Arc<ServerConfig>);
 
 impl Acceptor {
-    /// `client_ca` signs the clients' certificates. Each client must have one.
+    /// Creates an acceptor. Each client must have a certificate that `client_ca` has signed.
     ///
     /// # Errors
     /// The key does not belong to the certificate, or the CA is not valid. The error does not contain the key.
@@ -28,7 +28,8 @@ impl Acceptor {
         Acceptor::with(chain, key, [client_ca], |verifier| verifier)
     }
 
-    /// Clients without a certificate are accepted too. One that no CA has signed is refused.
+    /// Creates an acceptor that accepts clients without a certificate, too. A certificate that none of the CAs has
+    /// signed is refused.
     ///
     /// # Errors
     /// As for `new`.

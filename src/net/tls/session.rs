@@ -1,5 +1,6 @@
 //! A TLS connection over a TCP socket, of a client or of a server. Reads and writes fail with `WouldBlock` like those
-//! of the socket. A read fails with `Interrupted` after much input without content, so that a peer cannot keep it busy.
+//! of the socket. A read fails with `Interrupted` after a lot of input without content, so that a peer cannot keep
+//! the reader busy.
 
 use mio::net::TcpStream;
 use rustls::Connection;
@@ -8,14 +9,14 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The maximum number of bytes that rustls keeps for a peer that does not read.
+/// The maximum number of bytes that rustls buffers for a peer that does not read.
 const BUFFER_LIMIT: usize = 64 * 1024;
 /// The size of one read from the socket. rustls itself would read 4 kB at a time.
 const READ: usize = 32 * 1024;
-/// The maximum number of portions of input that one read takes without finding content.
+/// The maximum number of portions of input that one read processes without finding content.
 const PORTIONS: usize = 8;
 
-/// The number of bytes that connections have sent and received, with those of TLS.
+/// The number of bytes that connections have sent and received, including the overhead of TLS.
 #[derive(Debug, Default)]
 pub struct ByteCount {
     sent: AtomicU64,
@@ -39,7 +40,7 @@ pub struct Session {
     byte_count: Arc<ByteCount>,
 }
 
-/// Bytes that were read from the socket and not yet passed to rustls. Empty, it holds no memory.
+/// Bytes that were read from the socket and not yet passed to rustls. An empty buffer holds no memory.
 #[derive(Default)]
 struct Received {
     bytes: Vec<u8>,
@@ -47,8 +48,8 @@ struct Received {
 }
 
 impl Received {
-    /// Passes on the next portion, after a read from `socket` if nothing is left. Returns false at the end of the
-    /// input.
+    /// Passes the next portion to rustls. Reads from `socket` first if nothing is left. Returns false at the end of
+    /// the input.
     fn pass(
         &mut self,
         connection: &mut Connection,
@@ -78,7 +79,7 @@ impl Received {
 }
 
 impl Session {
-    /// The handshake takes place in the first reads and writes, or in `handshake`.
+    /// Creates a session. The handshake takes place in the first reads and writes, or in `handshake`.
     pub(super) fn new(mut connection: Connection, socket: TcpStream) -> Session {
         connection.set_buffer_limit(Some(BUFFER_LIMIT));
         Session { connection, socket, received: Received::default(), byte_count: Arc::default() }
@@ -92,7 +93,7 @@ impl Session {
     /// Continues the handshake. Returns false if it waits for the peer.
     ///
     /// # Errors
-    /// The socket fails, or the handshake: then the error contains a `rustls::Error`.
+    /// The socket or the handshake fails. If the handshake fails, the error contains a `rustls::Error`.
     pub fn handshake(&mut self) -> io::Result<bool> {
         loop {
             match self.flush() {
@@ -112,7 +113,7 @@ impl Session {
         }
     }
 
-    /// The protocol that the peers have agreed on (ALPN).
+    /// Returns the protocol that the peers have agreed on (ALPN).
     pub fn protocol(&self) -> Option<&[u8]> {
         self.connection.alpn_protocol()
     }
@@ -121,7 +122,7 @@ impl Session {
         &mut self.socket
     }
 
-    /// The peer's certificate in DER; None until the handshake is complete.
+    /// Returns the peer's certificate in DER; None until the handshake is complete.
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         if self.connection.is_handshaking() {
             return None;
@@ -129,15 +130,15 @@ impl Session {
         self.connection.peer_certificates()?.first().map(|certificate| &certificate[..])
     }
 
-    /// Announces the end of the output, and shuts down the write side of the socket.
+    /// Sends a close_notify, and shuts down the write side of the socket.
     ///
     /// # Errors
-    /// As `shutdown`.
+    /// The socket cannot be shut down.
     pub fn finish(&mut self) -> io::Result<()> {
         if !self.connection.is_handshaking() {
             self.connection.send_close_notify();
         }
-        // A peer that does not read gets no announcement.
+        // A peer that does not read may get no close_notify.
         let _ = self.flush();
         self.socket.shutdown(Shutdown::Write)
     }
@@ -148,11 +149,11 @@ impl Session {
             return Ok(false);
         }
         if let Err(e) = self.connection.process_new_packets() {
-            // The alert tells the peer the reason. It fits into the socket's buffer, or is not needed.
+            // The alert tells the peer the reason. If it does not fit into the socket's buffer, it is dropped.
             let _ = self.flush();
             return Err(io::Error::new(ErrorKind::InvalidData, e));
         }
-        // Answers of the handshake, and key updates.
+        // Write messages of the handshake, and key updates.
         match self.flush() {
             Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e),
             _ => Ok(true),
@@ -165,7 +166,7 @@ impl Read for Session {
         for _ in 0..PORTIONS {
             match self.connection.reader().read(buffer) {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                // The peer has closed the connection without an announcement. HTTP knows where a message ends.
+                // The peer has closed the connection without a close_notify. HTTP itself knows where a message ends.
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 other => return other,
             }
@@ -188,7 +189,7 @@ impl Write for Session {
         }
         match self.connection.writer().write(bytes)? {
             0 if !bytes.is_empty() => {
-                // rustls keeps no more than its limit.
+                // rustls has reached its buffer limit.
                 self.flush()?;
                 self.connection.writer().write(bytes)
             }
@@ -196,7 +197,7 @@ impl Write for Session {
         }
     }
 
-    /// Writes the records that rustls keeps.
+    /// Writes the records that rustls has buffered.
     fn flush(&mut self) -> io::Result<()> {
         while self.connection.wants_write() {
             match self.connection.write_tls(&mut self.socket)? {
@@ -216,7 +217,7 @@ mod tests {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use rustls::{ServerConfig, ServerConnection};
 
-    /// A server that sends session tickets forever after the handshake, which are not content.
+    /// Returns a server that sends a flood of session tickets after the handshake. They are not content.
     fn flooding_server() -> ServerConnection {
         let rcgen::CertifiedKey { cert, signing_key } =
             rcgen::generate_simple_self_signed(["node".to_owned()]).unwrap();

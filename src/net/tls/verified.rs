@@ -1,4 +1,4 @@
-//! The client's side of TLS, with a server whose certificate must be signed by a given CA and valid for a given name.
+//! The client side of TLS, for a server whose certificate must be signed by a given CA and valid for a given name.
 
 use super::client::AnyCertificate;
 use super::session::Session;
@@ -21,7 +21,7 @@ pub struct Connector {
 /// A certificate chain, the client's own certificate first, and its key.
 pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// The part of the configuration that is not usable. The text contains nothing of a key.
+/// The part of the configuration that is not usable. The text contains no part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unusable {
     Authority(String),
@@ -31,7 +31,8 @@ pub enum Unusable {
 }
 
 impl Connector {
-    /// `name` is the DNS name or IP address in the server's certificate; `protocol` is the ALPN protocol to offer.
+    /// Creates a connector. `name` is the DNS name or IP address in the server's certificate; `protocol` is the ALPN
+    /// protocol to offer.
     ///
     /// # Errors
     /// The key does not belong to the certificate, the name is not valid, or a certificate cannot be read.
@@ -56,13 +57,13 @@ impl Connector {
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![protocol.to_vec()];
-        // Connections are long and rare.
+        // Connections are long-lived and rare.
         config.resumption = Resumption::disabled();
         Ok(Connector { config: Arc::new(config), name })
     }
 
-    /// Accepts every server. Only for the first step of a join, whose answer has its own signature and is read again
-    /// from the verified server.
+    /// Creates a connector that accepts every server. It is only for the first step of a join, whose answer has its
+    /// own signature and is read again from the verified server.
     ///
     /// # Errors
     /// The name is not valid.
@@ -87,13 +88,13 @@ impl Connector {
         Ok(Session::new(connection.into(), socket))
     }
 
-    /// The name that the server's certificate must have.
+    /// Returns the name that the server's certificate must have.
     pub fn name(&self) -> String {
         self.name.to_str().into_owned()
     }
 }
 
-/// Why a handshake failed.
+/// The reason why a handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandshakeFailure {
     /// The certificate of the server is signed by another CA.
@@ -112,11 +113,11 @@ pub enum HandshakeFailure {
 }
 
 impl HandshakeFailure {
-    /// The reason in an error of a session; None if the socket failed.
+    /// Returns the reason for an error of a session; None if the socket failed.
     pub fn of(error: &io::Error) -> Option<HandshakeFailure> {
         let error = error.get_ref()?.downcast_ref::<Error>()?;
         Some(match error {
-            // The same name as the right CA with another key is a bad signature.
+            // A CA with the right name but another key causes a bad signature.
             Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
                 HandshakeFailure::OtherAuthority
             }
@@ -143,7 +144,7 @@ impl HandshakeFailure {
             Error::AlertReceived(AlertDescription::NoApplicationProtocol) | Error::NoApplicationProtocol => {
                 HandshakeFailure::Protocol
             }
-            Error::InvalidMessage(_) => HandshakeFailure::Other(format!("the server does not answer in TLS ({error})")),
+            Error::InvalidMessage(_) => HandshakeFailure::Other(format!("the server does not speak TLS ({error})")),
             other => HandshakeFailure::Other(other.to_string()),
         })
     }
@@ -180,7 +181,7 @@ impl fmt::Display for HandshakeFailure {
     }
 }
 
-/// The name in rustls' description of it: `DnsName("a.example")`.
+/// Extracts the name from rustls' description of it: `DnsName("a.example")`.
 fn bare(described: &str) -> &str {
     let inner = described.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.unwrap_or(described).trim_matches('"')

@@ -26,7 +26,7 @@ fn openssl() -> Vec<u8> {
     CertificateDer::from_pem_slice(OPENSSL.as_bytes()).unwrap().to_vec()
 }
 
-/// A certificate of rcgen, its key, and its parameters.
+/// Returns a certificate that rcgen has generated, its key, and its parameters.
 fn generated(year: i32, serial: &[u8], names: &[&str]) -> (Vec<u8>, KeyPair, CertificateParams) {
     let mut params = CertificateParams::new(names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()).unwrap();
     params.not_before = rcgen::date_time_ymd(year, 2, 28);
@@ -95,8 +95,8 @@ fn every_truncation_is_an_error() {
     assert_eq!(read(&vec![0; MAX_BYTES + 1]).unwrap_err().reason, Reason::Length);
 }
 
-/// Each byte is changed to each other value: no change causes a panic, and one of the structure before the key is an
-/// error or shows as a different value.
+/// Changes each byte to each other value. No change causes a panic, and a change of the structure before the key
+/// causes an error or shows as a different value.
 #[test]
 fn no_changed_byte_causes_a_panic_or_passes_unnoticed() {
     for der in [openssl(), generated(2026, &[5; 16], &["localhost", "::1"]).0] {
@@ -115,13 +115,13 @@ fn no_changed_byte_causes_a_panic_or_passes_unnoticed() {
             }
         }
         assert!(errors > 10_000, "{errors}");
-        // The contents of the version and of the algorithm of the signature are not read: webpki checks them.
+        // The contents of the version and of the signature's algorithm are not read, because webpki checks them.
         unnoticed.dedup();
         assert!(unnoticed.len() < 20, "{unnoticed:?}");
     }
 }
 
-/// A certificate whose fields after the signature's algorithm are `fields`.
+/// Encodes a certificate with these parts.
 fn certificate(serial: &[u8], times: [(u8, &str); 2], subject: &[u8], extensions: &[u8]) -> Vec<u8> {
     let times = times.map(|(tag, text)| element(tag, text.as_bytes())).concat();
     let fields = [

@@ -176,7 +176,7 @@ fn a_hostile_archive_writes_nothing_outside_and_a_container_without_tar_is_an_er
     // An archive, and then output that never ends.
     put(&agent, "evil", "/bin/tar", b"#!/bin/sh\ncat /tmp/evil.tar\nyes\n");
     let s = run(&agent, "cp", &arguments);
-    assert!(s.code == Some(1) && s.err.contains("writes on after the end of the archive"), "{:?} {}", s.code, s.err);
+    assert!(s.code == Some(1) && s.err.contains("keeps writing after the end"), "{:?} {}", s.code, s.err);
 
     assert_eq!(run(&agent, "exec", &["web", "-c", "bare", "--", "rm", "/bin/tar"]).code, Some(0));
     for arguments in [["-c", "bare", "web:/etc", "x"], ["-c", "bare", &victim, "web:/tmp/x"]] {

@@ -32,7 +32,7 @@ fn c9_events_of_an_absence_survive_a_power_cut_with_their_times() {
     assert!(started[0]["lastTimestamp"].as_str().unwrap() <= at.as_str(), "{} {at}", started[0]);
     let back = events(&w, "ApiServerConnected");
     let message = back.last().unwrap()["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("events of that time follow"), "{message}");
+    assert!(message.contains("queued events follow"), "{message}");
     w.run(30);
     assert!(!w.disk.records.keys().any(|key| key.starts_with("diary/")), "{:?}", w.disk.records.keys());
 }

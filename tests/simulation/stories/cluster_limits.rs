@@ -165,7 +165,7 @@ fn c17_the_services_of_a_namespace_have_a_limit() {
     let hosts = env.iter().filter(|(name, _)| name.starts_with("S_") && name.ends_with("_SERVICE_HOST")).count();
     assert_eq!(hosts, 5_000);
     let notices = w.notices("ApiServerError");
-    assert!(matches!(notices.as_slice(), [one] if one.contains("it keeps the first 5000 items")), "{notices:?}");
+    assert!(matches!(notices.as_slice(), [one] if one.contains("and 5000 are kept")), "{notices:?}");
 }
 
 #[test]

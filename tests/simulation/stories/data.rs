@@ -196,7 +196,7 @@ fn d6_a_copy_of_a_secret_never_takes_over() {
     assert_eq!(
         events,
         ["/m/a-copy-of-secret-login.yaml (document 1) defines Secret default/login now, because \
-          /m/secret-login.yaml does not define it any more"]
+          /m/secret-login.yaml no longer defines it"]
     );
     // It stays in force when the original returns.
     w.define_secret("login", "password", "fifth");

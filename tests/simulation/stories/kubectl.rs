@@ -78,7 +78,7 @@ fn a_client_waits_twenty_seconds_for_a_directory_that_cannot_be_read() {
     assert_eq!(status_of(&w, labelled), None);
     w.run(2);
     let (status, why) = w.kubectl_answer(labelled).unwrap();
-    assert!(status == 504 && why.contains("is written, but was not accepted within 20 s"), "{status} {why}");
+    assert!(status == 504 && why.contains("was written, but not accepted within 20 s"), "{status} {why}");
     w.directory_is_away(false);
     w.run(3);
     assert_eq!(w.engine.pods()[0].pod.object.metadata.labels.as_ref().unwrap()["a"], "b", "the change stays");

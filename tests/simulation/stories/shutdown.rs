@@ -613,7 +613,7 @@ fn s7_no_pod_starts_while_a_shutdown_is_unconfirmed_and_the_pod_shows_the_reason
     assert!(!w.runs("high/main"));
     let uid = w.files["/m/high.yaml"].uid.clone();
     let worker_status = w.engine.worker_status(&uid, w.time().boot).expect("the worker exists");
-    assert_eq!(worker_status.waits_for, ["starts: the progress of the node's shutdown"]);
+    assert_eq!(worker_status.waits_for, ["starts: the progress of the node's shutdown is not known yet"]);
     w.run(20);
     assert!(w.runs("high/main") && w.runs("low-1/main"));
     w.assert_well();

@@ -1,10 +1,12 @@
-//! The requests of nodes, from the audit log of the API server. Others' requests are not in it.
+//! The requests of nodes, and the creations of pods by the administrator, from the audit log of the API server. The
+//! log does not contain other requests.
 
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// Everything of the group of the nodes, with both bodies; of the administrator the creations of pods; nothing of others. A watch has two lines: its start and its end.
+/// Logs all requests of the group of the nodes, with both bodies, and the creations of pods by the administrator. A
+/// watch has two lines: its start and its end.
 pub const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n\
     - {level: RequestResponse, userGroups: ['system:nodes']}\n\
     - {level: Metadata, users: [admin], verbs: [create], resources: [{group: '', resources: [pods]}]}\n- {level: None}\n";
@@ -12,15 +14,15 @@ pub const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages:
 /// One line of the audit log.
 #[derive(Clone, Debug)]
 pub struct NodeRequest {
-    /// When the server received it, as in RFC 3339.
+    /// When the server received the request, in the format of RFC 3339.
     pub at: String,
-    /// When the server answered it, as in RFC 3339.
+    /// When the server responded, in the format of RFC 3339.
     pub answered: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`
     pub verb: String,
-    /// Without the query.
+    /// The path without the query.
     pub path: String,
-    /// Empty if there is none.
+    /// The query. Empty if there is none.
     pub query: String,
     pub code: u64,
     /// `ResponseComplete`; also `ResponseStarted` for a watch.
@@ -31,7 +33,7 @@ pub struct NodeRequest {
     pub response: Value,
 }
 
-/// The requests of `node` that have been answered, in the order of their answers.
+/// Returns the requests of `node` to which the server has responded, in the order of the responses.
 pub fn requests(log: &Path, node: &str) -> Vec<NodeRequest> {
     let user = format!("system:node:{node}");
     let text = fs::read_to_string(log).unwrap_or_default();
@@ -40,7 +42,7 @@ pub fn requests(log: &Path, node: &str) -> Vec<NodeRequest> {
     events.filter(|event| event["user"]["username"] == user.as_str()).map(|event| request(&event)).collect()
 }
 
-/// When the server answered the creation of a pod by the administrator, in nanoseconds since the epoch.
+/// Returns when the server responded to the creation of a pod by the administrator, in nanoseconds since the epoch.
 pub fn time_of_creation(log: &Path, namespace: &str, name: &str) -> Option<i64> {
     let text = fs::read_to_string(log).unwrap_or_default();
     let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

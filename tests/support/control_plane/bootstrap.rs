@@ -1,4 +1,5 @@
-//! What kubeadm adds to a cluster so that nodes can join: `cluster-info`, roles, the kubelets' configuration, and tokens.
+//! The objects that kubeadm adds to a cluster so that nodes can join: `cluster-info`, roles, the kubelets'
+//! configuration, and tokens.
 
 use super::ControlPlane;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ pub const APPROVED: &str = "system:bootstrappers:kubeadm:default-node-token";
 /// A group whose requests have to be approved by a person.
 pub const WAITING: &str = "system:bootstrappers:waiting";
 
-/// One setup at a time.
+/// Allows only one setup at a time.
 static SETUP: Mutex<()> = Mutex::new(());
 
 fn binding(name: &str, role: &str, groups: &[&str]) -> Value {
@@ -22,7 +23,7 @@ fn subject(kind: &str, name: &str) -> Value {
     json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name })
 }
 
-/// Reads of one ConfigMap.
+/// Returns a role that allows reading one ConfigMap, and its binding.
 fn role(namespace: &str, name: &str, config_map: &str, subjects: &[Value]) -> [Value; 2] {
     let metadata = json!({ "name": name, "namespace": namespace });
     let rule =
@@ -63,7 +64,7 @@ impl ControlPlane {
                 &["system:nodes"],
             ),
         ];
-        // An existing one has signatures.
+        // An existing ConfigMap has signatures, so it is not replaced.
         if self.get("/api/v1/namespaces/kube-public/configmaps/cluster-info").is_none() {
             objects.push(config_map("kube-public", "cluster-info", "kubeconfig", kubeconfig.to_string()));
         }
@@ -79,7 +80,8 @@ impl ControlPlane {
         self.apply(&json!({ "apiVersion": "v1", "kind": "List", "items": objects }));
     }
 
-    /// Creates a token `ID.SECRET` for the group, valid for this number of seconds, and waits until cluster-info has its signature.
+    /// Creates a token `ID.SECRET` for the group, valid for this number of seconds, and waits until cluster-info has
+    /// its signature.
     pub fn create_token(&self, id: &str, group: &str, seconds: i64) -> String {
         let secret = "f395accd246ae52d";
         let expiration = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
@@ -91,23 +93,23 @@ impl ControlPlane {
         format!("{id}.{secret}")
     }
 
-    /// cluster-info has the signature of the token.
+    /// Reports whether cluster-info has the signature of the token.
     pub fn is_signed_by(&self, id: &str) -> bool {
         let info = self.get("/api/v1/namespaces/kube-public/configmaps/cluster-info").unwrap_or_default();
         info["data"][format!("jws-kubeconfig-{id}")].is_string()
     }
 
-    /// The hash of the CA's key: `sha256:HEX`.
+    /// Returns the hash of the CA's key: `sha256:HEX`.
     pub fn pin(&self) -> String {
         self.authority.pin()
     }
 
-    /// `HOST:PORT` of the API server.
+    /// Returns `HOST:PORT` of the API server.
     pub fn address(&self) -> &str {
         self.server.trim_start_matches("https://")
     }
 
-    /// The certificate signing requests for this node.
+    /// Returns the certificate signing requests for this node.
     pub fn requests_for(&self, node: &str) -> Vec<Value> {
         use base64::Engine as _;
         let all = self.list("/apis/certificates.k8s.io/v1/certificatesigningrequests");
@@ -118,7 +120,7 @@ impl ControlPlane {
             let body: String = pem.lines().filter(|line| !line.starts_with("---")).collect();
             let der = base64::engine::general_purpose::STANDARD.decode(body).unwrap_or_default();
             let name = format!("system:node:{node}");
-            // Followed by the public key: a sequence.
+            // The public key follows the name: a sequence.
             let end = |at: usize| der.get(at + name.len()) == Some(&0x30);
             (0..der.len()).any(|at| der[at..].starts_with(name.as_bytes()) && end(at))
         };

@@ -1,4 +1,5 @@
-//! The certificates of a cluster: one CA for servers and clients, as kubeadm makes it, and kubeconfigs with client certificates.
+//! The certificates of a cluster: one CA for servers and clients, as kubeadm creates it, and kubeconfigs with client
+//! certificates.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -31,12 +32,12 @@ impl Authority {
         Authority { dir: dir.to_owned(), issuer: Issuer::new(params, key) }
     }
 
-    /// The path of a file of the CA: `ca.crt`, or that of a certificate or key that was issued.
+    /// Returns the path of a file of the CA: `ca.crt`, or a certificate or key that was issued.
     pub fn path(&self, file: &str) -> PathBuf {
         self.dir.join(file)
     }
 
-    /// The CA's certificate in PEM.
+    /// Returns the CA's certificate in PEM.
     pub fn certificate(&self) -> String {
         fs::read_to_string(self.path("ca.crt")).expect("ca.crt")
     }
@@ -56,7 +57,7 @@ impl Authority {
         self.issue(file, &params);
     }
 
-    /// As `issue_to_client`, valid from this time to that, in seconds from now.
+    /// Like `issue_to_client`, with a certificate that is valid between these two times, in seconds from now.
     pub fn issue_for(&self, file: &str, name: &str, group: Option<&str>, validity: (i64, i64)) {
         let mut params = params(name, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -68,7 +69,7 @@ impl Authority {
         self.issue(file, &params);
     }
 
-    /// The hash of the CA's key, as kubeadm prints it.
+    /// Returns the hash of the CA's key, as kubeadm prints it.
     pub fn pin(&self) -> String {
         let digest = Sha256::digest(self.issuer.key().subject_public_key_info());
         format!("sha256:{}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
@@ -88,7 +89,8 @@ impl Authority {
         fs::write(self.path(&format!("{file}.key")), key.serialize_pem()).expect("a file");
     }
 
-    /// A kubeconfig for `server` with the client certificate `FILE.crt`. It contains everything, so it can be copied.
+    /// Returns a kubeconfig for `server` with the client certificate `FILE.crt`. It contains all certificates and the
+    /// key, so it can be copied.
     pub fn kubeconfig(&self, file: &str, server: &str) -> String {
         let data = |file: &str| STANDARD.encode(fs::read(self.path(file)).expect("a file"));
         format!(
@@ -103,7 +105,7 @@ impl Authority {
     }
 }
 
-/// A request for the certificate of a node, in PEM, with a new key.
+/// Returns a request for the certificate of a node, in PEM, with a new key.
 pub fn request_of_node(node: &str) -> String {
     let key = KeyPair::generate().expect("a key");
     let mut params = CertificateParams::default();
@@ -120,12 +122,12 @@ fn subject(name: &str, group: Option<&str>) -> DistinguishedName {
     subject
 }
 
-/// rcgen's validity is used: from 1975 to 4096.
+/// Returns the parameters of a certificate with rcgen's default validity, from 1975 to 4096.
 fn params(name: &str, group: Option<&str>) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = subject(name, group);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-    // A certificate without an authority key identifier is matched by the CA's name only.
+    // Without an authority key identifier, only the name of the CA would identify the issuer.
     params.use_authority_key_identifier_extension = true;
     params
 }

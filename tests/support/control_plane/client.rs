@@ -1,5 +1,5 @@
-//! A client of the API server as the administrator. Unlike kubectl, it is no process of its own, so its times are exact, and frequent
-//! requests cost little.
+//! A client of the API server as the administrator. Unlike kubectl, it needs no separate process, so its times are
+//! exact and frequent requests are cheap.
 
 use super::certificates::Authority;
 use crate::support::http::{self, Response};
@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Each request has a connection of its own.
+/// Each request uses a new connection.
 pub struct Client {
     host: &'static str,
     port: u16,
@@ -20,7 +20,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// `file`: the name of a client certificate that the authority has issued.
+    /// Returns a client. `file` is the name of a client certificate that the authority has issued.
     pub(super) fn new(authority: &Authority, file: &str, host: &'static str, port: u16) -> Client {
         let certificate = |file: &str| CertificateDer::from_pem_file(authority.path(file)).expect("a certificate");
         let mut roots = RootCertStore::empty();
@@ -33,14 +33,18 @@ impl Client {
         Client { host, port, config: Arc::new(config.expect("a client certificate")) }
     }
 
+    /// Sends a GET.
+    ///
     /// # Errors
-    /// The server does not listen, or ends before its answer.
+    /// The server is not listening, or it ends before it responds.
     pub fn get(&self, path: &str) -> io::Result<Response> {
         http::exchange(self.connect()?, "GET", path)
     }
 
+    /// Sends a POST with this object.
+    ///
     /// # Errors
-    /// The server does not listen, or ends before its answer.
+    /// The server is not listening, or it ends before it responds.
     pub fn post(&self, path: &str, object: &Value) -> io::Result<Response> {
         let body = object.to_string();
         let fields = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());

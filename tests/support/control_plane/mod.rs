@@ -1,11 +1,13 @@
-//! A control plane (`tests/lab/control-plane.sh`): etcd, kube-apiserver, kube-controller-manager and kube-scheduler of version 1.20.
+//! A control plane (`tests/lab/control-plane.sh`): etcd, kube-apiserver, kube-controller-manager and kube-scheduler
+//! of version 1.20.
 //!
-//! The API server listens on the address of the node, which pods reach through their bridge, and pods find it at the address of
-//! the service `kubernetes`, too. Nodes are restricted as in a real cluster (Node authorizer, NodeRestriction). There is no
-//! kube-proxy and no DNS.
+//! The API server listens on the address of the node, which pods reach through their bridge. Pods can also reach it
+//! at the address of the service `kubernetes`. Nodes are restricted as in a real cluster (Node authorizer,
+//! NodeRestriction). There is no kube-proxy and no DNS.
 //!
-//! 1.20 with two feature gates gives pods the projected tokens of later versions. It ignores fields that it does not know, for
-//! example `hostIPs` in the status of a pod, and refuses some field selectors, for example `spec.clusterIP!=None`.
+//! With two feature gates, 1.20 gives pods the projected tokens of later versions. It ignores fields that it does not
+//! know, for example `hostIPs` in the status of a pod, and rejects some field selectors, for example
+//! `spec.clusterIP!=None`.
 
 mod audit;
 pub mod bootstrap;
@@ -32,7 +34,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 const API_SERVER: &str = "kube-apiserver";
-/// Projected tokens that end with their pod, as since 1.21.
+/// Enables projected tokens that expire with their pod, as is the default since 1.21.
 const FEATURES: &str = "--feature-gates=BoundServiceAccountTokenVolume=true,RootCAConfigMap=true";
 
 /// The number of control planes so far. Each has its own ports and service addresses.
@@ -46,7 +48,7 @@ enum Port {
     Scheduler = 4,
 }
 
-/// Below the ports that the kernel gives to clients.
+/// Returns a port below those that the kernel assigns to clients.
 fn port(control_plane: u16, which: Port) -> u16 {
     16_000 + 10 * control_plane + which as u16
 }
@@ -56,7 +58,8 @@ fn newest_kubectl() -> (u32, PathBuf) {
 }
 
 pub struct ControlPlane {
-    /// `control-planes/NAME` in the directory of the lab: logs, certificates, kubeconfigs, the audit log, the storage.
+    /// `control-planes/NAME` in the directory of the lab: logs, certificates, kubeconfigs, the audit log, the
+    /// storage.
     pub dir: PathBuf,
     /// The URL of the API server.
     pub server: String,
@@ -68,7 +71,7 @@ pub struct ControlPlane {
     storage: String,
     authority: Authority,
     admin: Kubectl,
-    /// Clients before their servers: in this order they are dropped.
+    /// Clients come before their servers, because the components are dropped in this order.
     components: Mutex<Vec<Component>>,
     kubectls: AtomicU32,
     is_shared: bool,
@@ -79,15 +82,15 @@ pub struct ControlPlane {
 /// Whether the API server verifies the certificates of the nodes' servers.
 #[derive(Clone, Copy, PartialEq)]
 pub enum NodeServers {
-    /// As in a cluster of kubeadm.
+    /// As in a cluster that kubeadm has set up.
     NotVerified,
-    /// They must be issued by the CA of the cluster.
+    /// The certificates must be issued by the CA of the cluster.
     Verified,
 }
 
 impl ControlPlane {
-    /// The control plane that tests share, in order to save its start. A test has namespaces and nodes of its own in it. Its
-    /// processes end with the namespaces of the test program.
+    /// Returns the control plane that tests share, so that it is started only once. Each test has namespaces and
+    /// nodes of its own in it. The processes end with the Linux namespaces of the test program.
     pub fn shared() -> &'static ControlPlane {
         static SHARED: OnceLock<ControlPlane> = OnceLock::new();
         SHARED.get_or_init(|| {
@@ -148,7 +151,7 @@ impl ControlPlane {
         self.components.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The process ids of the components.
+    /// Returns the process ids of the components.
     pub fn processes(&self) -> Vec<u32> {
         self.components().iter().map(Component::pid).collect()
     }
@@ -192,7 +195,8 @@ impl ControlPlane {
         wait_until("the API server is ready", &mut self.components(), ready);
     }
 
-    /// The controller manager and the scheduler. Without leader election, they survive an API server that stops.
+    /// Starts the controller manager and the scheduler. Without leader election, they survive when the API server
+    /// stops.
     fn run_clients(&self) {
         let pki = |file: &str| self.authority.path(file).display().to_string();
         let run = |name: &str, which: Port, more: &[String]| {
@@ -239,7 +243,7 @@ impl ControlPlane {
         self.run_api_server();
     }
 
-    /// The resident memory of each component, in MiB.
+    /// Returns the resident memory of each component, in MiB.
     pub fn memory(&self) -> Vec<(String, u64)> {
         self.components().iter().map(|component| (component.name.clone(), component.memory())).collect()
     }
@@ -263,33 +267,33 @@ impl ControlPlane {
         self.write_kubeconfig(&file)
     }
 
-    /// As `kubeconfig_of_node`, with a certificate that is valid from this time to that, in seconds from now.
+    /// Like `kubeconfig_of_node`, with a certificate that is valid between these two times, in seconds from now.
     pub fn kubeconfig_of_node_for(&self, node: &str, validity: (i64, i64)) -> PathBuf {
         let file = format!("node-{node}");
         self.authority.issue_for(&file, &format!("system:node:{node}"), Some("system:nodes"), validity);
         self.write_kubeconfig(&file)
     }
 
-    /// Issues a client certificate: the paths of the certificate and of its key.
+    /// Issues a client certificate. Returns the paths of the certificate and of its key.
     pub fn certificate_of(&self, user: &str, group: Option<&str>) -> (PathBuf, PathBuf) {
         let file = format!("user-{user}");
         self.authority.issue_to_client(&file, user, group);
         (self.authority.path(&format!("{file}.crt")), self.authority.path(&format!("{file}.key")))
     }
 
-    /// The CA's certificate in PEM.
+    /// Returns the CA's certificate in PEM.
     pub fn ca(&self) -> String {
         self.authority.certificate()
     }
 
     // ---- clients
 
-    /// The newest kubectl of the lab, as the administrator, in this namespace.
+    /// Returns the newest kubectl of the lab, as the administrator, in this namespace.
     pub fn kubectl(&self, namespace: &str) -> Kubectl {
         self.kubectl_with(&self.kubeconfig_of_admin(), namespace)
     }
 
-    /// The newest kubectl of the lab with another kubeconfig.
+    /// Returns the newest kubectl of the lab with another kubeconfig.
     pub fn kubectl_with(&self, kubeconfig: &Path, namespace: &str) -> Kubectl {
         let (minor, program) = newest_kubectl();
         let text = fs::read_to_string(kubeconfig).expect("a kubeconfig");
@@ -298,12 +302,12 @@ impl ControlPlane {
         Kubectl::of_server(self.dir.join(format!("kubectl-{number}")), &text, minor, &program)
     }
 
-    /// A client as the administrator that is not a process of its own.
+    /// Returns a client that acts as the administrator and needs no separate process.
     pub fn client(&self) -> Client {
         Client::new(&self.authority, "admin", NODE_ADDRESS, port(self.number, Port::ApiServer))
     }
 
-    /// A kubectl with the credentials of a node.
+    /// Returns a kubectl with the credentials of a node.
     pub fn kubectl_of_node(&self, node: &str, namespace: &str) -> Kubectl {
         self.kubectl_with(&self.kubeconfig_of_node(node), namespace)
     }
@@ -317,8 +321,8 @@ impl ControlPlane {
         kubectl
     }
 
-    /// Waits for what the controller manager creates in every namespace: the service account `default`, without which no pod is
-    /// admitted, and the CA's certificate, which every pod mounts.
+    /// Waits for the objects that the controller manager creates in every namespace: the service account `default`,
+    /// without which no pod is admitted, and the CA's certificate, which every pod mounts.
     fn wait_for_account(&self, namespace: &str) {
         for path in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
             let path = format!("/api/v1/namespaces/{namespace}/{path}");
@@ -326,13 +330,13 @@ impl ControlPlane {
         }
     }
 
-    /// The object at `path`, as the administrator sees it. None on any error.
+    /// Returns the object at `path`, as the administrator sees it. None on any error.
     pub fn get(&self, path: &str) -> Option<Value> {
         let printed = self.admin.run_words(&["get", "--raw", path], b"");
         (printed.code == 0).then(|| serde_json::from_str(&printed.out).ok()).flatten()
     }
 
-    /// The items of the list at `path`.
+    /// Returns the items of the list at `path`.
     pub fn list(&self, path: &str) -> Vec<Value> {
         self.get(path).and_then(|list| list["items"].as_array().cloned()).unwrap_or_default()
     }
@@ -361,12 +365,13 @@ impl ControlPlane {
         self.dir.join("audit.log")
     }
 
-    /// When the server answered the creation of a pod by the administrator, in nanoseconds since the epoch.
+    /// Returns when the server responded to the creation of a pod by the administrator, in nanoseconds since the
+    /// epoch.
     pub fn time_of_creation(&self, namespace: &str, name: &str) -> Option<i64> {
         audit::time_of_creation(&self.audit_log(), namespace, name)
     }
 
-    /// The requests of a node so far.
+    /// Returns the requests of a node so far.
     pub fn requests_of_node(&self, node: &str) -> Vec<NodeRequest> {
         audit::requests(&self.audit_log(), node)
     }
@@ -380,7 +385,7 @@ impl Drop for ControlPlane {
         }
         components.clear();
         drop(components);
-        // After a failure, in-lab.sh can keep them (WHERRY_LAB_KEEP).
+        // After a failure, in-lab.sh can keep the files (WHERRY_LAB_KEEP).
         if !std::thread::panicking() {
             let _ = fs::remove_dir_all(&self.dir);
         }

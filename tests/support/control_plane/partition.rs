@@ -1,11 +1,11 @@
-//! A network between a node and the API server that drops all packets.
+//! A network partition between a node and the API server: all packets are dropped.
 
 use super::ControlPlane;
 use crate::support::agent::Agent;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The kubeconfig of a node that uses the service address of the API server.
+/// Writes a kubeconfig for a node that uses the service address of the API server. Returns its path.
 pub fn kubeconfig(plane: &ControlPlane, node: &str, agent: &Agent) -> PathBuf {
     let direct = std::fs::read_to_string(plane.kubeconfig_of_node(node)).expect("a kubeconfig");
     let path = agent.dir.join("kubeconfig");
@@ -14,18 +14,19 @@ pub fn kubeconfig(plane: &ControlPlane, node: &str, agent: &Agent) -> PathBuf {
     path
 }
 
-/// Drops all packets to the service address of the API server while it exists. (Others use its own address.)
+/// Drops all packets to the service address of the API server as long as this value exists. (Other clients use the
+/// server's own address.)
 pub struct Partition<'p>(&'p ControlPlane);
 
 impl Partition<'_> {
-    /// Drops the packets from now on.
+    /// Starts to drop the packets.
     pub fn begin(plane: &ControlPlane) -> Partition<'_> {
         let partition = Partition(plane);
         assert!(partition.rule("-I"), "a rule of iptables");
         partition
     }
 
-    /// Before the address is translated.
+    /// Runs iptables with the rule, which applies before the address is translated.
     fn rule(&self, command: &str) -> bool {
         let address = self.0.service_address.to_string();
         let mut iptables = Command::new("iptables");

@@ -1,24 +1,26 @@
-//! The address of the service `kubernetes`, at which pods expect the API server (`KUBERNETES_SERVICE_HOST`). The lab has no
-//! kube-proxy, so a rule of iptables forwards it.
+//! The address of the service `kubernetes`, at which pods expect the API server (`KUBERNETES_SERVICE_HOST`). The lab
+//! has no kube-proxy, so iptables rules forward connections to it.
 
 use super::NODE_ADDRESS;
 use std::process::Command;
 
-/// The address is removed when this is dropped.
+/// Dropping this value removes the address.
 pub struct Service {
     address: String,
-    /// Rules of the table `nat`, without the command at their begin.
+    /// Rules of the table `nat`, without the command at the beginning.
     rules: Vec<String>,
 }
 
 impl Service {
-    /// Connections to port 443 of `address` go to `port` of the API server, from pods and from this network namespace.
+    /// Forwards connections to port 443 of `address` to `port` of the API server, from pods and from this network
+    /// namespace.
     pub fn publish(address: &str, port: u16) -> Service {
         let rule = |chain: &str| {
             format!("{chain} -d {address}/32 -p tcp --dport 443 -j DNAT --to-destination {NODE_ADDRESS}:{port}")
         };
         let service = Service { address: address.to_owned(), rules: vec![rule("PREROUTING"), rule("OUTPUT")] };
-        // The namespace has no default route. Without the address, a connection from it would fail before the rule.
+        // The namespace has no default route. Without the address, a connection from the namespace would fail before
+        // the rule applies.
         run("ip", &format!("addr add {address}/32 dev lo")).expect("an address");
         for rule in &service.rules {
             run("iptables", &format!("-w -t nat -A {rule}")).expect("a rule");

@@ -12,7 +12,7 @@ fn server(ca: &Ca) -> Server {
     Server::start(&Options { certified, client_ca: None, protocol: b"h2", max_streams: 100 })
 }
 
-/// The result of a request that the server answers like this.
+/// Returns the result of a request that the server answers with `answer`.
 fn answered(answer: impl FnOnce(Exchange)) -> Result<Answered, ApiError> {
     let server = server(&Ca::new());
     let address = server.address.to_string();
@@ -40,7 +40,7 @@ fn an_endless_answer_and_a_broken_one_are_errors() {
     let endless = answered(|mut exchange| {
         let mut stream = exchange.begin(200, &[]);
         stream.send_data(vec![b' '; 5 << 20].into(), false).unwrap();
-        // Until the client gives up.
+        // Keep the stream open until the client gives up.
         thread::sleep(Duration::from_millis(200));
     });
     assert!(matches!(endless, Err(ApiError::TooLarge(_))), "{endless:?}");

@@ -1,4 +1,4 @@
-//! The parts of a kubeconfig for a copy of it.
+//! The parts of a kubeconfig that a copy of it needs.
 
 use super::map::{KubeconfigMap, MAX_BYTES, certificates};
 use crate::api::document;
@@ -30,17 +30,17 @@ impl Contents {
     /// Reads the current context of a kubeconfig that `Credentials::read` accepts.
     ///
     /// # Errors
-    /// As `Credentials::read`.
+    /// As for `Credentials::read`.
     pub fn read(path: &Path) -> Result<Contents, String> {
         let text = foreign::read(path, Links::Follow, MAX_BYTES).map_err(|e| format!("{}: {e}", path.display()))?;
         let directory = path.parent().unwrap_or(Path::new("."));
         Contents::parse(&text, directory).map_err(|why| format!("{}: {why}", path.display()))
     }
 
-    /// Without a current context, the only cluster is read, as in the `cluster-info` of kubeadm.
+    /// Parses a kubeconfig. Without a current context, its only cluster is read, as in the `cluster-info` of kubeadm.
     ///
     /// # Errors
-    /// The field, and the error in it.
+    /// Names the field, and the error in it.
     pub fn parse(text: &[u8], directory: &Path) -> Result<Contents, String> {
         let document = document::value(text)?;
         let root = KubeconfigMap { value: &document, path: "kubeconfig".to_owned(), directory };
@@ -64,7 +64,7 @@ impl Contents {
         })
     }
 
-    /// The certificates of the CA in DER.
+    /// Returns the certificates of the CA in DER.
     pub fn authority_certificates(&self) -> Vec<CertificateDer<'static>> {
         use rustls::pki_types::pem::PemObject as _;
         CertificateDer::pem_slice_iter(&self.authorities).filter_map(Result::ok).collect()

@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use std::path::Path;
 
-/// The largest file that is read, in bytes.
+/// The maximum size of a file, in bytes.
 pub(super) const MAX_BYTES: u64 = 1 << 20;
 
 /// A map of the kubeconfig and its position, for errors.
@@ -27,7 +27,7 @@ impl<'a> KubeconfigMap<'a> {
         format!("{}.{field}", self.path)
     }
 
-    /// A string. Missing, null and empty are the same.
+    /// Returns the string in a field; None if the field is missing, null or empty.
     pub fn text(&self, field: &str) -> Result<Option<&'a str>, String> {
         match self.value.get(field) {
             None | Some(Value::Null) => Ok(None),
@@ -40,7 +40,7 @@ impl<'a> KubeconfigMap<'a> {
         self.text(field)?.ok_or_else(|| self.wrong(field, "missing; set it"))
     }
 
-    /// An error if the field has a value.
+    /// Returns an error if the field has a value other than null, false or an empty string.
     pub fn refuse(&self, field: &str, why: &str) -> Result<(), String> {
         match self.value.get(field) {
             None | Some(Value::Null | Value::Bool(false)) => Ok(()),
@@ -49,7 +49,7 @@ impl<'a> KubeconfigMap<'a> {
         }
     }
 
-    /// The object `kind` in the entry `name` of a list.
+    /// Returns the object `kind` in the entry `name` of a list.
     pub fn named(&self, list: &str, kind: &str, name: &str) -> Result<KubeconfigMap<'a>, String> {
         let path = format!("{list}[{name:?}].{kind}");
         let entries = self.value.get(list).and_then(Value::as_array);
@@ -60,8 +60,8 @@ impl<'a> KubeconfigMap<'a> {
         }
     }
 
-    /// The content of a file that a field names, or the decoded value of the field with `-data`, which has precedence.
-    /// Also returns the name of the field.
+    /// Returns the content of the file that a field names, or the decoded value of the field with the suffix `-data`,
+    /// which takes precedence. Also returns the name of the field that was used.
     pub fn content(&self, field: &str) -> Result<Option<(String, Vec<u8>)>, String> {
         let data = format!("{field}-data");
         if let Some(text) = self.text(&data)? {
@@ -86,7 +86,7 @@ impl<'a> KubeconfigMap<'a> {
     }
 }
 
-/// The certificates of a PEM text that a field contains or names.
+/// Parses the certificates of a PEM text that a field contains or names.
 pub(super) fn certificates(
     object: &KubeconfigMap<'_>,
     field: &str,

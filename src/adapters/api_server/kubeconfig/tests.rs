@@ -6,7 +6,7 @@ use std::fs;
 
 const TOKEN: &str = "secret-token";
 
-/// The parts of a kubeconfig, in YAML flow style.
+/// Returns a kubeconfig with these fields of the cluster and of the user, which are in YAML flow style.
 fn config(cluster: &str, user: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {{cluster: k, user: u}}\n\

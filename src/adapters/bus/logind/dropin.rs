@@ -12,10 +12,10 @@ use std::time::Duration;
 pub const NAME: &str = "99-wherry.conf";
 /// The temporary file. logind ignores it because its name does not end in .conf.
 const ASIDE: &str = ".99-wherry.conf.new";
-/// The most that is read of an existing drop-in, in bytes. Wherry's own is much shorter.
+/// The maximum number of bytes that are read of an existing drop-in. Wherry's own is much shorter.
 const MAX_SIZE: u64 = 4096;
 
-/// Writes the drop-in durably. Returns false if the file has this content already; nothing is written then.
+/// Writes the drop-in durably. Returns false, and writes nothing, if the file already has this content.
 ///
 /// # Errors
 /// Names the failed operation, the path and the cause.
@@ -126,7 +126,7 @@ mod tests {
         let (theirs, target) = (dir.path().join("10-theirs.conf"), dir.path().join("target"));
         fs::write(&theirs, "[Login]\nInhibitDelayMaxSec=5\n").unwrap();
         fs::write(&target, "theirs").unwrap();
-        // A symbolic link at the path is replaced, not followed. The rest of an interrupted write is removed.
+        // A symbolic link at the path is replaced, not followed. The remains of an interrupted write are removed.
         std::os::unix::fs::symlink(&target, dir.path().join(NAME)).unwrap();
         std::os::unix::fs::symlink(&target, dir.path().join(ASIDE)).unwrap();
         assert_eq!(write(dir.path(), Duration::from_secs(7)), Ok(true));

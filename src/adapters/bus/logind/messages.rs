@@ -38,7 +38,7 @@ pub(super) fn get_owner() -> Made {
     Ok(to_bus("GetNameOwner")?.append1(LOGIND))
 }
 
-/// Requests the bus to start logind.
+/// Asks the bus to start logind.
 pub(super) fn start_logind() -> Made {
     Ok(to_bus("StartServiceByName")?.append2(LOGIND, 0u32))
 }
@@ -109,7 +109,7 @@ pub(super) fn answer(call: &LogindCall, reply: &Message, uid: u32) -> Result<Ans
 /// An entry of ListInhibitors: what, who, why, mode, uid, pid.
 type Inhibitor = (String, String, String, String, u32, u32);
 
-/// Whether a Wherry with the same uid took the lock. The pid identifies the process (`Lock::is_among`).
+/// Reports whether a Wherry with the same uid took the lock. The pid identifies the process (`Lock::is_among`).
 fn is_like_ours((what, who, _, mode, uid, _): &Inhibitor, our_uid: u32) -> bool {
     what.split(':').any(|w| w == WHAT) && who == WHO && mode == MODE && *uid == our_uid
 }

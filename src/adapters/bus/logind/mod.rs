@@ -1,8 +1,8 @@
 //! The client of systemd-logind: the calls of graceful shutdown (S2, S3) and the signals of logind (S4, S7). Nothing
 //! here blocks or makes decisions.
 //!
-//! While the connection is open, only its socket causes work; there is no timer and no polling. `bus::connection` finds
-//! a lost bus again.
+//! While the connection is open, only its socket causes work; there is no timer and no polling. `bus::connection`
+//! reconnects to a lost bus.
 //!
 //! - `messages`: building and parsing messages;
 //! - `dropin`: the drop-in file of logind's configuration.
@@ -42,7 +42,8 @@ impl Lock {
         Lock { fd, taker }
     }
 
-    /// Whether logind lists this lock. A newer logind that has restarted lists pid 0 for a process that has ended.
+    /// Reports whether logind lists this lock. A newer logind that has restarted lists pid 0 for a process that has
+    /// ended.
     pub fn is_among(&self, takers: &[u32]) -> bool {
         takers.iter().any(|pid| *pid == 0 || self.taker == *pid)
     }
@@ -76,7 +77,7 @@ pub struct Logind {
     owner: Option<String>,
     /// The match for PrepareForShutdown is in place.
     subscribed: bool,
-    /// The reason of the last `Down`; None after an `Up`.
+    /// The reason for the last `Down`; None after an `Up`.
     down: Option<String>,
     /// Results of calls that ended without an answer from the bus. The next `drive` delivers them.
     ended: Vec<(OpId, Result<Answer, OpError>)>,
@@ -94,7 +95,7 @@ enum What {
 }
 
 impl Logind {
-    /// Creates a disabled client. `address` has D-Bus's format. `token` becomes ready when `drive` has to be called.
+    /// Creates a disabled client. `address` has D-Bus's format. `token` becomes ready when `drive` must be called.
     pub fn new(address: &str, token: Token) -> Logind {
         Logind {
             connection: BusConnection::in_background(address, token),
@@ -158,7 +159,7 @@ impl Logind {
         out.extend(self.ended.drain(..).map(|(op, result)| BusEvent::Done { op, result }));
     }
 
-    /// The deadline for the next call of `drive`.
+    /// Returns when `drive` must be called next.
     pub fn next_deadline(&self) -> Option<Boot> {
         if !self.ended.is_empty() || self.turned_off {
             return Some(Boot(0));
@@ -173,6 +174,8 @@ impl Logind {
         }
     }
 
+    /// Handles an incident of the connection.
+    ///
     /// # Errors
     /// The connection is not usable.
     fn handle(&mut self, incident: Incident<What>, now: Boot, out: &mut Vec<BusEvent>) -> Result<(), String> {
@@ -232,7 +235,7 @@ impl Logind {
             What::GetOwner => match reply::text(reply) {
                 Ok(owner) => self.owner_changed(Some(owner), out),
                 Err(e) if e.is_not_found() => {
-                    // logind may have appeared since the question was sent.
+                    // logind may have appeared since the request was sent.
                     if self.owner.is_none() {
                         self.connection.send(messages::start_logind(), What::Start, now + GREETING)?;
                     }

@@ -209,7 +209,7 @@ impl CriClient {
         }
     }
 
-    /// The work of the operation if all its calls have ended.
+    /// Returns the data of the operation if all its calls have ended.
     fn complete(&mut self, op: OpId) -> Option<&mut OperationData> {
         self.operations.get_mut(&op).filter(|o| o.waiting == 0).map(|o| &mut o.work)
     }

@@ -127,7 +127,7 @@ impl CriClient {
         self.call(op, CallRole::Change, method::UPDATE_CONTAINER_RESOURCES, &request, now)
     }
 
-    /// All images, and what uses them: the containers and the sandbox image.
+    /// Lists all images and what uses them: the containers and the sandbox image.
     fn list_images(&mut self, op: OpId, now: Boot) -> Result<(), OpError> {
         let (images, containers) = (proto::ListImagesRequest::new(), proto::ListContainersRequest::new());
         let status = proto::StatusRequest { verbose: true, ..Default::default() };
@@ -155,7 +155,7 @@ impl CriClient {
         self.call(op, CallRole::Exec, method::EXEC_SYNC, &request, now)
     }
 
-    /// The runtime's answer is a URL for all of them.
+    /// Requests a stream. For each kind of stream, the runtime answers with a URL.
     fn stream(&mut self, op: OpId, target: StreamTarget, now: Boot) -> Result<(), OpError> {
         match target {
             StreamTarget::Exec { id, command: Command(cmd), channels, .. } => {
@@ -182,7 +182,7 @@ impl CriClient {
         }
     }
 
-    /// Version and Status, and RuntimeConfig if the cgroup driver is still unknown.
+    /// Calls Version and Status, and RuntimeConfig if the cgroup driver is still unknown.
     fn status(&mut self, op: OpId, now: Boot) -> Result<(), OpError> {
         let version = proto::VersionRequest { version: KUBELET_API_VERSION.into(), ..Default::default() };
         self.call(op, CallRole::Version, method::VERSION, &version, now)?;
@@ -226,7 +226,7 @@ impl CriClient {
         self.call(op, CallRole::Create, method::CREATE_CONTAINER, &request, now)
     }
 
-    /// A task of containerd is killed before it is deleted. No other runtime has tasks.
+    /// Kills a task of containerd, which must happen before it is deleted. No other runtime has tasks.
     fn kill_task(&mut self, op: OpId, id: ContainerId, now: Boot) -> Result<(), OpError> {
         if !self.containerd {
             let message = "the runtime is not containerd and has no tasks".to_owned();
@@ -282,7 +282,7 @@ fn auth(credential: Credential) -> proto::AuthConfig {
     proto::AuthConfig { username, password, identity_token, registry_token, ..Default::default() }
 }
 
-/// A time limit in the CRI's unit, rounded up.
+/// Converts a time limit to seconds, the CRI's unit, and rounds up.
 fn whole_seconds(limit: Duration) -> i64 {
     let seconds = limit.as_secs() + u64::from(limit.subsec_nanos() > 0);
     i64::try_from(seconds).unwrap_or(i64::MAX)

@@ -46,8 +46,8 @@ pub enum ClientEvent {
     /// The runtime's cgroup driver, sent before the first `Done` that depends on it. None if the runtime does not
     /// report it.
     Driver(Option<CgroupDriver>),
-    /// One gRPC call has ended. `operation_type` is the kubelet's label. `handler`: the runtime handler of a
-    /// RunPodSandbox call. For the metrics.
+    /// One gRPC call has ended; for the metrics. `operation_type` is the kubelet's label. `handler` is the runtime
+    /// handler of a RunPodSandbox call.
     Called { operation_type: &'static str, handler: Option<Box<str>>, duration: Duration, error: bool },
     /// An answer is invalid, completely or in part. The valid part is used.
     InvalidAnswer { why: String },
@@ -62,7 +62,7 @@ pub struct CriClient {
     ended: Vec<ClientEvent>,
     /// `cgroupDriver` of the configuration, for a runtime that does not report its driver.
     configured_driver: CgroupDriver,
-    /// The runtime was asked for its cgroup driver on this connection.
+    /// The runtime has answered the request for its cgroup driver on this connection.
     driver_known: bool,
     /// The PIDs of running containers and ready sandboxes, by id.
     pids: BTreeMap<String, u32>,
@@ -136,7 +136,7 @@ enum CallRole {
     ListImageUsers,
     SandboxImage,
     ImageFs,
-    /// DeleteTask follows, whatever the result.
+    /// DeleteTask follows, even if containerd answers with an error.
     KillTask(ContainerId),
     /// An answer without content.
     Change,
@@ -172,7 +172,7 @@ impl CriClient {
         calls.map(move |c| format!("{} {} since {:.3}", c.op, c.method.operation_type, since(c.begun)))
     }
 
-    /// The node's settings for later requests.
+    /// Returns the node's settings, which apply to later requests.
     pub fn config_mut(&mut self) -> &mut RequestConfig {
         &mut self.config
     }
@@ -198,7 +198,7 @@ impl CriClient {
     }
 
     /// Cancels an operation: its calls are reset, and it ends as `Unknown` at the next `drive` unless its answer has
-    /// already arrived. No effect on an operation that has ended.
+    /// already arrived. Has no effect on an operation that has ended.
     pub fn cancel(&mut self, op: OpId) {
         let Some(operation) = self.operations.get_mut(&op) else { return };
         operation.cancelled = true;
@@ -213,7 +213,8 @@ impl CriClient {
         self.drive_all(now, true, out)
     }
 
-    /// Like `drive`, if the runtime's socket is not reported ready: operations were started, or a deadline is due.
+    /// Like `drive`, but for a socket of the runtime that was not reported ready: operations were started, or a
+    /// deadline is due.
     pub fn flush(&mut self, now: Boot, out: &mut Vec<ClientEvent>) -> bool {
         self.drive_all(now, false, out)
     }
@@ -243,14 +244,14 @@ impl CriClient {
                 }
             }
             self.completions = completions;
-            // Calls that were started in response to answers still have to be written.
+            // Calls that were started in response to answers must still be written.
             if again || !begun {
                 return again;
             }
         }
     }
 
-    /// The deadline for the next call of `drive`.
+    /// Returns when `drive` must be called next.
     pub fn next_deadline(&self) -> Option<Boot> {
         if self.ended.is_empty() { self.transport.next_deadline() } else { Some(Boot(0)) }
     }

@@ -71,7 +71,7 @@ impl Bench {
         bench
     }
 
-    /// Methods of the calls that have not been answered.
+    /// Returns the methods of the calls that have not been answered.
     fn open(&self) -> Vec<&'static str> {
         self.wire.borrow().sent.iter().map(|(_, c)| c.path.rsplit('/').next().unwrap()).collect()
     }
@@ -95,7 +95,7 @@ impl Bench {
         self.reply(method, Err(CallError::Status { code, message: format!("code {code}") }));
     }
 
-    /// Drives once and returns the end of the operation, if it has ended.
+    /// Drives once, and returns the result of the operation if it has ended.
     fn drive(&mut self) -> Option<Result<Answer, OpError>> {
         let mut out = Vec::new();
         assert!(!self.client.drive(NOW + Duration::from_secs(1), &mut out));
@@ -112,7 +112,7 @@ impl Bench {
                     self.handlers.extend(handler);
                 }
                 ClientEvent::InvalidAnswer { why } => self.invalid.push(why),
-                // The driver comes before the end that depends on it.
+                // The driver comes before the `Done` that depends on it.
                 ClientEvent::Driver(driver) if end.is_none() => self.drivers.push(driver),
                 other => panic!("{other:?}"),
             }
@@ -120,7 +120,8 @@ impl Bench {
         end
     }
 
-    /// Whether a call is started within a drive. Its start time is that of the drive, so its duration is zero here.
+    /// Reports whether a call is started within a drive. Its start time is that of the drive, so its duration is zero
+    /// here.
     fn late(&self, operation_type: &str) -> bool {
         matches!(operation_type, "podsandbox_status" | "container_status" | "delete_task")
             || (operation_type == "image_status" && self.called.iter().any(|(t, _)| *t == "pull_image"))

@@ -12,14 +12,14 @@ use std::fmt::Write;
 
 type Map = BTreeMap<String, String>;
 
-/// The pod's own labels, and the labels that identify the pod.
+/// Returns the pod's own labels, and the labels that identify the pod.
 pub fn sandbox_labels(pod: &Pod) -> Map {
     let mut labels = pod.object.metadata.labels.clone().unwrap_or_default();
     identity(pod, &mut labels);
     labels
 }
 
-/// The pod's own annotations (including the three about its source), the owner, the grace period and the user
+/// Returns the pod's own annotations (including the three about its source), the owner, the grace period and the user
 /// namespace.
 pub fn sandbox_annotations(pod: &Pod, user_namespace: Option<IdRange>, cfg: &RequestConfig) -> Map {
     let mut a = pod.object.metadata.annotations.clone().unwrap_or_default();
@@ -32,7 +32,7 @@ pub fn sandbox_annotations(pod: &Pod, user_namespace: Option<IdRange>, cfg: &Req
     a
 }
 
-/// The labels that identify the container. The pod's own labels are not copied to containers.
+/// Returns the labels that identify the container. The pod's own labels are not copied to containers.
 pub fn container_labels(pod: &Pod, name: &str) -> Map {
     let mut labels = Map::new();
     identity(pod, &mut labels);
@@ -47,7 +47,7 @@ fn identity(pod: &Pod, labels: &mut Map) {
 }
 
 pub fn container_annotations(create: &CreateContainer, container: &k8s::Container, cfg: &RequestConfig) -> Map {
-    // The annotations of device plugins come first: they replace none of Wherry's.
+    // Insert the annotations of device plugins first, so that they cannot replace Wherry's.
     let mut a = create.devices.annotations.clone();
     a.insert(
         annotation::CONTAINER_HASH.into(),
@@ -71,7 +71,7 @@ pub fn container_annotations(create: &CreateContainer, container: &k8s::Containe
     a
 }
 
-/// The container's ports as Go's JSON encoder writes them: Kubernetes' field order, without empty fields.
+/// Encodes the container's ports as Go's JSON encoder does: Kubernetes' field order, without empty fields.
 fn ports_json(ports: &[k8s::ContainerPort]) -> String {
     let mut out = String::from("[");
     for (n, p) in ports.iter().enumerate() {
@@ -95,7 +95,7 @@ fn ports_json(ports: &[k8s::ContainerPort]) -> String {
     out
 }
 
-/// A JSON string as Go's encoder writes it: `<`, `>`, `&` and the two Unicode line separators are escaped as well.
+/// Encodes a JSON string as Go's encoder does: `<`, `>`, `&` and the two Unicode line separators are escaped as well.
 fn go_string(text: &str) -> String {
     go_escaped(serde_json::Value::from(text).to_string())
 }

@@ -55,7 +55,7 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
     })
 }
 
-/// The resources of a container, for an in-place resize.
+/// Returns the resources of a container, for an in-place resize.
 ///
 /// # Errors
 /// The pod has no such container.
@@ -92,8 +92,8 @@ fn cdi_device(name: &str) -> proto::CDIDevice {
     proto::CDIDevice { name: name.to_owned(), ..Default::default() }
 }
 
-/// In a user namespace, the owners of the files stay those on the disk: each mount translates them (an id-mapped
-/// mount).
+/// Converts a mount. In a user namespace, the mount is id-mapped, so the owners of the files on the disk do not
+/// change.
 pub(super) fn mount(mount: &Mount, user_namespace: Option<IdRange>, cfg: &RequestConfig) -> proto::Mount {
     let (host_path, image, image_sub_path) = match &mount.source {
         MountSource::Host(path) => (path.clone(), MessageField::none(), String::new()),
@@ -106,7 +106,7 @@ pub(super) fn mount(mount: &Mount, user_namespace: Option<IdRange>, cfg: &Reques
             (String::new(), MessageField::some(image), source.sub_path.clone())
         }
     };
-    // The runtime mounts an image with the owners that fit.
+    // The runtime itself gives the files of an image the right owners.
     let mapped = user_namespace.filter(|_| image.is_none());
     proto::Mount {
         uidMappings: security::id_mappings(mapped),

@@ -12,7 +12,7 @@ const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 /// The length of all search domains together in bytes, including the blanks between them.
 const MAX_SEARCH_BYTES: usize = 2048;
-/// Names with fewer than five dots are first tried below the search domains.
+/// Names with fewer than five dots are first tried with the search domains.
 const CLUSTER_OPTION: &str = "ndots:5";
 
 /// The reason and the message of a kubelet's event about a DNS setting that is not applied.
@@ -23,7 +23,7 @@ pub fn dns_config(pod: &Pod, cfg: &RequestConfig) -> proto::DNSConfig {
     proto::DNSConfig { servers: dns.servers, searches: dns.searches, options: dns.options, ..Default::default() }
 }
 
-/// The events about the pod's DNS settings, for when its sandbox is created.
+/// Returns the events about the pod's DNS settings that are reported when its sandbox is created.
 pub fn dns_notices(pod: &Pod, cfg: &RequestConfig) -> Vec<DnsNotice> {
     form(pod, cfg).1
 }
@@ -36,7 +36,7 @@ fn form(pod: &Pod, cfg: &RequestConfig) -> (HostDns, Vec<DnsNotice>) {
         _ => !pod.host_network(),
     };
     let mut notices = Vec::new();
-    // (Ours: a kubelet warns of each pod, because an API server fills in `ClusterFirst`.)
+    // (Ours: a kubelet warns about every pod, because an API server fills in `ClusterFirst`.)
     if wants_cluster && cfg.cluster_dns.is_empty() && spec.dns_policy.is_some() {
         let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
         notices.push((
@@ -67,8 +67,8 @@ fn form(pod: &Pod, cfg: &RequestConfig) -> (HostDns, Vec<DnsNotice>) {
     (dns, notices)
 }
 
-/// The cluster's servers, and the cluster's search domains before those of the host. Without a cluster DNS, the host's
-/// settings.
+/// Returns the cluster's servers, and the cluster's search domains followed by those of the host. Without a cluster
+/// DNS, returns the host's settings.
 fn cluster(pod: &Pod, cfg: &RequestConfig) -> HostDns {
     if cfg.cluster_dns.is_empty() {
         return cfg.host_dns.clone();

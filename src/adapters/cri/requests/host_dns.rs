@@ -1,4 +1,4 @@
-//! The host's settings of its resolver.
+//! The settings of the host's resolver.
 
 use crate::api::ordered::CollectOrdered;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ pub struct HostDns {
 
 impl HostDns {
     /// Parses a resolv.conf: every `nameserver`, the last `search`, all `options`. Unknown lines and comments are
-    /// skipped, as in resolvers.
+    /// skipped, as resolvers do.
     pub fn parse(text: &str) -> HostDns {
         let mut dns = HostDns::default();
         for line in text.lines() {
@@ -35,7 +35,7 @@ impl HostDns {
         dns
     }
 
-    /// For an empty `resolvConf`: the host's settings are not used, and queries fail.
+    /// Returns the settings for an empty `resolvConf`: the host's settings are not used, and queries fail.
     pub fn none() -> HostDns {
         HostDns { servers: vec!["127.0.0.1".into()], searches: vec![".".into()], options: Vec::new() }
     }

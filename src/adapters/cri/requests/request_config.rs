@@ -1,4 +1,4 @@
-//! What the requests need to know of the node.
+//! What the requests need to know about the node.
 
 use super::host_dns::HostDns;
 use super::swap::Swap;
@@ -14,7 +14,7 @@ pub struct RequestConfig {
     pub owner: String,
     /// `clusterDNS`. If it is empty, `ClusterFirst` falls back to `Default`.
     pub cluster_dns: Vec<String>,
-    /// `clusterDomain`, may be empty.
+    /// `clusterDomain`; may be empty.
     pub cluster_domain: String,
     /// The content of the file `resolvConf`.
     pub host_dns: HostDns,

@@ -35,7 +35,7 @@ pub fn container(pod: &Pod, c: &k8s::Container, cfg: &RequestConfig) -> proto::L
     let own = Needs::of(c);
     let of_pod = |list| (cpu(list), memory(list));
     let (cpu_limit, memory_limit) = of_pod(pod_resources::limits(pod.spec()));
-    // As in a kubelet, the limit of the pod is that of a container without one.
+    // As in a kubelet, a container without a limit gets the limit of the pod.
     let needs = Needs {
         cpu_limit: own.cpu_limit.filter(|n| *n > 0).or(cpu_limit),
         memory_limit: own.memory_limit.filter(|n| *n > 0).or(memory_limit),
@@ -51,7 +51,7 @@ pub fn container(pod: &Pod, c: &k8s::Container, cfg: &RequestConfig) -> proto::L
     r
 }
 
-/// Each page size has a limit: that of the container, or else that of the pod, or else 0.
+/// Returns a limit for each page size: that of the container, or else that of the pod, or else 0.
 fn huge_page_limits(pod: &Pod, c: &k8s::Container, cfg: &RequestConfig) -> Vec<proto::HugepageLimit> {
     let limit = |size| huge_pages(limits(c), size).or_else(|| huge_pages(pod_resources::limits(pod.spec()), size));
     let of_size = |&size| proto::HugepageLimit {
@@ -62,7 +62,7 @@ fn huge_page_limits(pod: &Pod, c: &k8s::Container, cfg: &RequestConfig) -> Vec<p
     cfg.huge_page_sizes.iter().map(of_size).collect()
 }
 
-/// The sum of the pod's resources, and its overhead. Both are information for the runtime and set no limit.
+/// Returns the sum of the pod's resources, and its overhead. Both only inform the runtime and set no limit.
 pub fn sandbox(pod: &Pod, cfg: &RequestConfig) -> (proto::LinuxContainerResources, proto::LinuxContainerResources) {
     let overhead = match &pod.spec().overhead {
         None => proto::LinuxContainerResources::default(),
@@ -74,7 +74,7 @@ pub fn sandbox(pod: &Pod, cfg: &RequestConfig) -> (proto::LinuxContainerResource
     (to_proto(Needs::of_pod(pod.spec()), cfg), overhead)
 }
 
-/// The OOM score. The larger the memory request of a burstable container, the later the OOM killer kills it.
+/// Returns the OOM score. The larger the memory request of a burstable container, the later the OOM killer kills it.
 fn oom_score(pod: &Pod, c: &k8s::Container, capacity: u64) -> i64 {
     let spec = pod.spec();
     if spec.priority_class_name.as_deref() == Some("system-node-critical") {
@@ -85,7 +85,7 @@ fn oom_score(pod: &Pod, c: &k8s::Container, capacity: u64) -> i64 {
         Qos::BestEffort => return BEST_EFFORT_OOM_SCORE,
         Qos::Burstable => {}
     }
-    // Each container has an equal share of the rest of the pod's request.
+    // Each container gets an equal share of the rest of the pod's request.
     let rest = memory(pod_resources::requests(spec)).map_or(0, |of_pod| {
         let of_containers = i64::try_from(of_containers(spec).get(MEMORY)).unwrap_or(i64::MAX);
         of_pod.saturating_sub(of_containers).max(0)
@@ -101,6 +101,6 @@ fn oom_score(pod: &Pod, c: &k8s::Container, capacity: u64) -> i64 {
         // A sidecar is not killed before the main containers that it serves.
         own = own.min(spec.containers.iter().map(score).max().unwrap_or(own));
     }
-    // Between the scores of a guaranteed and a best-effort pod.
+    // Keep the score between those of a guaranteed and a best-effort pod.
     own.clamp(1000 + GUARANTEED_OOM_SCORE, BEST_EFFORT_OOM_SCORE - 1)
 }

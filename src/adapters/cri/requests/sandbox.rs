@@ -50,7 +50,7 @@ pub fn sandbox_config(
     })
 }
 
-/// The ports of all main containers and sidecars, with or without a host port, without duplicates.
+/// Returns the ports of all main containers and sidecars, with or without a host port, without duplicates.
 fn port_mappings(pod: &Pod) -> Vec<proto::PortMapping> {
     let spec = pod.spec();
     let staying = spec.containers.iter().chain(pod.init_containers().iter().filter(|c| is_sidecar(c)));

@@ -1,5 +1,5 @@
-//! Users, groups, capabilities, profiles and namespaces. The container's security context overrides the pod's, as in a
-//! kubelet. The engine checks runAsNonRoot before.
+//! Users, groups, capabilities, profiles and namespaces. The container's security context overrides the pod's, as in
+//! a kubelet. The engine has already checked runAsNonRoot.
 
 use super::request_config::RequestConfig;
 use crate::adapters::cri::proto::{self, NamespaceMode, security_profile::ProfileType};
@@ -32,8 +32,9 @@ const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/
 
 pub fn sandbox(pod: &Pod, user_namespace: Option<IdRange>) -> proto::LinuxSandboxSecurityContext {
     let spec = pod.spec();
-    // The sandbox's configuration is repeated in each CreateContainer, and containerd compares that with the container.
-    // Therefore a privileged ephemeral container is possible although the sandbox was created without it.
+    // Each CreateContainer repeats the sandbox's configuration, and containerd checks the container against this
+    // copy. Therefore, a privileged ephemeral container is possible even if the sandbox was not created as
+    // privileged.
     let privileged =
         pod.every_container().any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
     let mut sc = proto::LinuxSandboxSecurityContext {
@@ -99,7 +100,7 @@ pub fn container(
     Ok(sc)
 }
 
-/// The pod's sysctls by dotted name: `net/ipv4/conf/eth0.1/x` becomes `net.ipv4.conf.eth0/1.x`.
+/// Returns the pod's sysctls by dotted name: `net/ipv4/conf/eth0.1/x` becomes `net.ipv4.conf.eth0/1.x`.
 pub fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
     let list = pod.spec().security_context.as_ref().and_then(|p| p.sysctls.as_deref()).unwrap_or_default();
     list.iter().map(|s| (dotted(&s.name), s.value.clone())).collect_map()
@@ -141,7 +142,8 @@ fn namespaces(pod: &Pod, user_namespace: Option<IdRange>) -> MessageField<proto:
     })
 }
 
-/// As in a kubelet, the target matters only if each container has a process id namespace of its own.
+/// Sets the container whose process id namespace is shared. As in a kubelet, this target matters only if each
+/// container has its own process id namespace.
 fn with_target(
     mut namespaces: MessageField<proto::NamespaceOption>,
     target: Option<&ContainerId>,
@@ -155,7 +157,7 @@ fn with_target(
     namespaces
 }
 
-/// The ids in the pod begin at 0. Users and groups have the same mapping.
+/// Returns the mapping of ids. The ids in the pod start at 0. Users and groups have the same mapping.
 pub(super) fn id_mappings(user_namespace: Option<IdRange>) -> Vec<proto::IDMapping> {
     let mapping = |range: IdRange| proto::IDMapping {
         host_id: range.first(),
@@ -166,7 +168,7 @@ pub(super) fn id_mappings(user_namespace: Option<IdRange>) -> Vec<proto::IDMappi
     user_namespace.map(mapping).into_iter().collect()
 }
 
-/// The fsGroup, followed by the supplemental groups.
+/// Returns the fsGroup followed by the supplemental groups, and the policy for them.
 fn groups(p: &k8s::PodSecurityContext) -> (Vec<i64>, EnumOrUnknown<proto::SupplementalGroupsPolicy>) {
     let list = p.fs_group.into_iter().chain(p.supplemental_groups.iter().flatten().copied()).collect();
     let policy = match p.supplemental_groups_policy.as_deref() {
@@ -201,7 +203,7 @@ fn seccomp(pod: &Pod, c: &k8s::Container, cfg: &RequestConfig) -> Result<Message
     }
 }
 
-/// Without a profile in the pod none is sent, and the runtime applies its default.
+/// Returns the AppArmor profile. If the pod sets none, none is sent, and the runtime applies its default.
 fn apparmor(pod: &Pod, c: &k8s::Container) -> MessageField<proto::SecurityProfile> {
     match apparmor::of(&pod.object, c) {
         None => MessageField::none(),

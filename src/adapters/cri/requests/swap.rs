@@ -7,13 +7,13 @@ use crate::api::pod::Pod;
 use crate::api::priority::{self, CRITICAL};
 use crate::api::qos::Qos;
 
-/// The limit in bytes in a cgroup of v2.
+/// The file of cgroup v2 that contains the limit, in bytes.
 const UNIFIED: &str = "memory.swap.max";
 
 /// How the machine limits swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swap {
-    /// The kernel does not limit it by cgroup.
+    /// The kernel does not limit swap by cgroup.
     Unlimited,
     /// cgroup v1: the limit covers memory and swap together. A container with a memory limit gets no swap beyond it.
     WithMemory,
@@ -22,7 +22,7 @@ pub enum Swap {
     Unified { for_pods: u64 },
 }
 
-/// Sets the limit. On cgroup v2, a container has one even if it has no limit for memory.
+/// Sets the swap limit. On cgroup v2, a container has one even if it has no memory limit.
 pub fn limit(pod: &Pod, c: &Container, swap: Swap, capacity: u64, r: &mut proto::LinuxContainerResources) {
     match swap {
         Swap::Unlimited => {}
@@ -33,8 +33,9 @@ pub fn limit(pod: &Pod, c: &Container, swap: Swap, capacity: u64, r: &mut proto:
     }
 }
 
-/// A container of a burstable pod has the share of the swap that its request has of the memory. A critical pod gets
-/// none, and neither does a container without a request, or with one that equals the limit.
+/// Returns the swap limit of a container, in bytes. A container of a burstable pod gets the same share of the swap as
+/// its request has of the memory. A critical pod gets none, and neither does a container without a request or with a
+/// request that equals its limit.
 fn share(pod: &Pod, c: &Container, for_pods: u64, capacity: u64) -> u64 {
     let positive = |amount: Option<i64>| amount.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
     let (request, limit) = (positive(memory(requests(c))), positive(memory(limits(c))));

@@ -55,7 +55,7 @@ fn from_value(object: Value) -> Pod {
     }
 }
 
-/// A pod with this spec (JSON). Missing `containers` become an empty list.
+/// Returns a pod with this spec (JSON). Missing `containers` become an empty list.
 pub fn pod(spec: &str) -> Pod {
     let mut spec: Value = serde_json::from_str(spec).unwrap();
     spec.as_object_mut().unwrap().entry("containers").or_insert(json!([]));
@@ -140,7 +140,7 @@ fn g3_a_container_gets_the_nodes_annotations_and_cdi_devices_of_its_plugins() {
     );
     assert_eq!(config.annotations["v.io/slot"], "3");
     assert_eq!(config.annotations[annotation::GRACE_PERIOD], "7", "a plugin replaces no annotation of Wherry");
-    // On the wire: field 17, in it field 1, as in the CRI's v1.
+    // On the wire: field 17, which contains field 1, as in the CRI's v1.
     let wire = protobuf::Message::write_to_bytes(&config).unwrap();
     let field = [&[0x8a, 0x01, 12, 0x0a, 10][..], b"v.io/cam=0"].concat();
     assert!(wire.windows(field.len()).any(|w| w == field), "{wire:?}");
@@ -151,7 +151,7 @@ fn build(spec: &str, cfg: &RequestConfig) -> Result<proto::LinuxContainerSecurit
     Ok(c.linux.security_context.clone().unwrap())
 }
 
-/// An object without empty fields, as the runtime reports its configs.
+/// Returns an object without empty fields, as the runtime reports its configs.
 fn object(fields: Vec<(&str, Value)>) -> Value {
     let empty = |v: &Value| match v {
         Value::Null => true,
@@ -329,7 +329,7 @@ fn compare(name: &str) {
     let recorded: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     let pod = Rc::new(from_value(recorded["pod"].clone()));
     let cfg = config();
-    // Those of the recorded machine.
+    // The addresses of the recorded machine.
     let (ips, host_ips) = (["10.97.0.66".to_owned()], ["192.0.2.2".to_owned()]);
     let allocatable = Resources::from([(EPHEMERAL_STORAGE, 267_847_642_337)]);
     let objects = DataObjects::default();
@@ -522,7 +522,7 @@ fn a_container_without_huge_pages_has_those_of_its_pod_or_none() {
     assert_eq!(of("{}", "{}"), limits(0, 0));
     assert_eq!(of("{}", r#"{"hugepages-2Mi":"4Mi"}"#), limits(4, 0));
     assert_eq!(of(r#"{"hugepages-2Mi":"8Mi","hugepages-1Gi":"2Gi"}"#, "{}"), limits(8, 2));
-    // The limit of the container counts, also 0.
+    // The limit of the container applies, even if it is 0.
     assert_eq!(of(r#"{"hugepages-2Mi":"8Mi"}"#, r#"{"hugepages-2Mi":"4Mi"}"#), limits(4, 0));
     assert_eq!(of(r#"{"hugepages-2048Ki":"8Mi","hugepages-1Gi":"2Gi"}"#, r#"{"hugepages-2Mi":"0"}"#), limits(0, 2));
 }

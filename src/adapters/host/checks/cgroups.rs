@@ -24,13 +24,13 @@ pub(super) fn inspect(roots: &Roots, names: &CgroupNames) -> Vec<Finding> {
     let missing: Vec<&str> = NEEDED.into_iter().filter(|name| !has(name)).collect();
     let unified = cgroups.hierarchies.iter().any(|h| h.unified);
     let is_v2 = cgroups.is_v2();
-    // The same messages as at the start: the mount, cpu, memory, `cgroupRoot`.
+    // The agent reports the same problems at its start: the mount, cpu, memory, `cgroupRoot`.
     let troubles = Tree::new(cgroups).troubles();
     let mut found = vec![if !troubles.is_empty() {
         // The messages contain the remedy.
         Finding { check: "cgroups", level: Level::Error, message: troubles.join("; "), remedy: None }
     } else if !missing.is_empty() {
-        let message = format!("no controller {}: such limits of pods have no effect", missing.join(", "));
+        let message = format!("no controller {}: these limits of pods have no effect", missing.join(", "));
         Finding::warning("cgroups", message, "use a kernel with CONFIG_CGROUP_PIDS, and mount the controller")
     } else if is_v2 {
         Finding::ok("cgroups", format!("v2: {}", shown.join(" ")))
@@ -43,7 +43,7 @@ pub(super) fn inspect(roots: &Roots, names: &CgroupNames) -> Vec<Finding> {
     if names.driver == CgroupDriver::Systemd && !roots.run.join("systemd/system").is_dir() {
         found.push(Finding::error(
             "cgroup-driver",
-            "cgroupDriver is systemd, and this machine was not booted with systemd",
+            "cgroupDriver is systemd, but this machine was not booted with systemd",
             "set cgroupDriver: cgroupfs in the configuration, and the same driver in that of the runtime (containerd: \
              SystemdCgroup = false, CRI-O: cgroup_manager = \"cgroupfs\")",
         ));

@@ -5,11 +5,11 @@ use super::roots::Roots;
 use crate::api::finding::Finding;
 use crate::api::time::Wall;
 
-/// 2024-01-01T00:00:00Z in nanoseconds. An earlier time is wrong, because it is before the first version of this
+/// 2024-01-01T00:00:00Z in nanoseconds. An earlier time must be wrong, because it is before the first version of this
 /// program.
 const OLDEST: i64 = 1_704_067_200 * 1_000_000_000;
 
-/// systemd-timesyncd creates its file at the first synchronisation. The others have a pid file while they run.
+/// systemd-timesyncd creates its file at the first synchronisation. The other services have a PID file while they run.
 const SYNCHRONISED: &str = "systemd/timesync/synchronized";
 const AT_WORK: [(&str, &str); 4] =
     [("chronyd", "chrony/chronyd.pid"), ("chronyd", "chronyd.pid"), ("ntpd", "ntpd.pid"), ("openntpd", "openntpd.pid")];

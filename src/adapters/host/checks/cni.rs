@@ -12,10 +12,10 @@ pub const CONFIGURATIONS: &str = "/etc/cni/net.d";
 pub const PROGRAMS: [&str; 4] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/libexec/cni"];
 /// The maximum size of a configuration file in bytes.
 const MAX_SIZE: u64 = 1 << 20;
-/// The runtime uses this plugin for every pod, independent of the configuration.
+/// The runtime uses this plugin for every pod, regardless of the configuration.
 const LOOPBACK: &str = "loopback";
 
-/// Checks the configuration. Call this on a helper thread: the paths may be on a file system that hangs.
+/// Checks the configuration. Call this on a helper thread, because the paths may be on a file system that hangs.
 pub fn inspect(directory: &Path, programs: &[PathBuf]) -> Finding {
     let shown = directory.display();
     let names = match names(directory) {
@@ -46,7 +46,7 @@ pub fn inspect(directory: &Path, programs: &[PathBuf]) -> Finding {
     Finding::ok("cni", format!("network {network} of {} ({})", path.display(), plugins.join(" ")))
 }
 
-/// The names of the files that a runtime reads, in its order.
+/// Returns the names of the files that a runtime reads, in the order in which it reads them.
 fn names(directory: &Path) -> std::io::Result<Vec<String>> {
     let entries = std::fs::read_dir(directory)?;
     let mut names: Vec<String> = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
@@ -55,7 +55,7 @@ fn names(directory: &Path) -> std::io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The name of the network, and the plugins that it needs.
+/// Returns the name of the network, and the plugins that it needs.
 fn read(path: &Path) -> Result<(String, Vec<String>), String> {
     let text = foreign::read(path, Links::Follow, MAX_SIZE).map_err(|e| e.to_string())?;
     let value: Value = serde_json::from_slice(&text).map_err(|e| format!("invalid JSON: {e}"))?;

@@ -24,7 +24,7 @@ pub(super) fn inspect(roots: &Roots, seccomp_default: bool) -> Vec<Finding> {
     found
 }
 
-/// For `seccompDefault`.
+/// Checks for seccomp, which `seccompDefault` requires.
 fn seccomp(proc: &Path) -> Finding {
     let here = text(&proc.join("sys/kernel/seccomp/actions_avail")).is_some_and(|actions| actions.contains("errno"));
     if here {
@@ -49,7 +49,7 @@ fn overlay(proc: &Path) -> Finding {
     )
 }
 
-/// None if the kernel has no inotify.
+/// Checks the limits of inotify; returns None if the kernel has no inotify.
 fn inotify_limits(proc: &Path) -> Option<Finding> {
     let limit = |name: &str| text(&proc.join("sys/fs/inotify").join(name)).and_then(|t| t.parse::<u64>().ok());
     let (instances, watches) = (limit("max_user_instances")?, limit("max_user_watches")?);
@@ -73,7 +73,7 @@ pub(super) fn try_inotify() -> Option<Finding> {
     ))
 }
 
-/// `limit` is None if there is no limit.
+/// Checks the limit of open descriptors. `limit` is None if there is no limit.
 fn descriptors(limit: Option<u64>) -> Finding {
     match limit {
         Some(n) if n < DESCRIPTORS => Finding::warning(
@@ -97,7 +97,7 @@ fn user(root: bool) -> Finding {
     )
 }
 
-/// AppArmor is a problem if the agent itself is confined, or if the runtime cannot load its profile.
+/// Checks AppArmor, which is a problem if the agent itself is confined, or if the runtime cannot load its profile.
 fn apparmor(roots: &Roots) -> Finding {
     if text(&roots.sys.join("module/apparmor/parameters/enabled")).as_deref() != Some("Y") {
         return Finding::ok("apparmor", "off");
@@ -110,14 +110,14 @@ fn apparmor(roots: &Roots) -> Finding {
             format!(
                 "this process is confined by the profile {own}: access to files, cgroups and sockets may be denied"
             ),
-            "allow the denied accesses in that profile (journalctl -k | grep apparmor), or aa-complain it",
+            "allow the denied accesses in that profile (journalctl -k | grep apparmor), or run aa-complain on it",
         );
     }
     let parser = |directory: &str| Path::new(directory).join("apparmor_parser").exists();
     if !["/sbin", "/usr/sbin", "/bin", "/usr/bin"].into_iter().any(parser) {
         return Finding::warning(
             "apparmor",
-            "on, and there is no apparmor_parser: the runtime cannot load profiles, and pods that name one fail",
+            "on, but there is no apparmor_parser: the runtime cannot load profiles, and pods that name one fail",
             "install the package apparmor, or boot with apparmor=0",
         );
     }
@@ -130,7 +130,7 @@ mod tests {
     use crate::api::finding::Level;
     use std::fs;
 
-    /// A fake /proc and /sys below a temporary directory.
+    /// Creates a fake /proc and /sys below a temporary directory.
     fn roots(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
         let dir = tempfile::tempdir().unwrap();
         for (path, content) in files {

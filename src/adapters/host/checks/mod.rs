@@ -1,7 +1,7 @@
-//! Checks of the machine before pods start: kernel settings, mounts, permissions, free space, clock. The checks read
+//! Checks the machine before pods start: kernel settings, mounts, permissions, free space, clock. The checks read
 //! small files and make system calls. They change nothing and never wait for another process; the agent itself checks
-//! the runtime and the bus. For a directory on a hung file system they wait for a limited time. Each check has a remedy
-//! that an administrator can apply.
+//! the runtime and the bus. If a file system hangs, they wait only for a limited time. Each check has a remedy that an
+//! administrator can apply.
 //!
 //! - `kernel`: modules, limits, privileges of this process, AppArmor;
 //! - `cgroups`: mounted hierarchies and their controllers;
@@ -31,12 +31,12 @@ pub struct CheckSettings {
     pub seccomp_default: bool,
     pub directories: Vec<ConfiguredDirectory>,
     pub now: Wall,
-    /// The maximum time to wait for directories that do not answer.
+    /// The maximum time to wait for directories on file systems that do not respond.
     pub patience: Duration,
 }
 
-/// Runs all checks and returns the findings in the order for display. This takes about a millisecond and a few dozen
-/// system calls, unless a file system hangs.
+/// Runs all checks and returns the findings in display order. This takes about a millisecond and a few dozen system
+/// calls, unless a file system hangs.
 pub fn machine(roots: &Roots, wanted: &CheckSettings) -> Vec<Finding> {
     let mut found = kernel::inspect(roots, wanted.seccomp_default);
     found.extend(cgroups::inspect(roots, &wanted.cgroups));

@@ -1,7 +1,7 @@
-//! Checks directories: whether they exist or can be created, whether this process can write them and other users
-//! cannot, and whether there is free space. Nothing is written: access(2) detects a read-only file system, statvfs(2) a
-//! full one. A path can be on a file system that hangs, so each check runs on its own thread, and a missing answer is a
-//! finding, too.
+//! Checks directories: whether they exist or can be created, whether this process can write to them and other users
+//! cannot, and whether there is free space. The checks write nothing: access(2) detects a read-only file system,
+//! statvfs(2) a full one. A path can be on a file system that hangs, so each check runs on its own thread, and a
+//! timeout is a finding, too.
 
 use crate::api::finding::Finding;
 use crate::foreign::{self, NoAnswer};
@@ -12,7 +12,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// With less free space, in bytes, the file system counts as full. A record needs a few KiB, and its directory as much.
+/// A file system with less free space, in bytes, is considered full. A record needs a few KiB, and so does its
+/// directory.
 const NO_ROOM: u64 = 1 << 20;
 /// The defaults of a kubelet's evictionHard for the file system of its root directory, in percent.
 const LITTLE_ROOM: u64 = 10;
@@ -53,7 +54,7 @@ pub(super) fn inspect(directories: &[ConfiguredDirectory], patience: Duration) -
         match asked.answer(patience) {
             Ok((finding, disk)) => {
                 found.push(finding);
-                // One finding for each file system.
+                // Each file system has one finding.
                 disks.extend(disk.filter(|(device, _)| devices.insert(*device)).map(|(_, finding)| finding));
             }
             Err(why) => found.push(hangs(directory.check, &directory.path, directory.field, &why)),
@@ -63,7 +64,7 @@ pub(super) fn inspect(directories: &[ConfiguredDirectory], patience: Duration) -
     found
 }
 
-/// The finding for a path that does not answer.
+/// Returns the finding for a path that does not respond.
 pub fn hangs(check: &'static str, path: &Path, field: &str, why: &NoAnswer) -> Finding {
     let shown = path.display();
     let remedy = format!(
@@ -73,14 +74,15 @@ pub fn hangs(check: &'static str, path: &Path, field: &str, why: &NoAnswer) -> F
     Finding::error(check, format!("{shown}: {why}"), remedy)
 }
 
-/// The free space of the file system of a directory, with its device. None unless the directory needs free space.
+/// Returns the device of a directory's file system, and the finding for its free space; None if the directory needs no
+/// free space.
 fn disk(directory: &ConfiguredDirectory) -> Option<(u64, Finding)> {
     let there = nearest(&directory.path);
     let device = std::fs::metadata(there).ok().filter(|_| directory.purpose == Purpose::Keep)?.dev();
     Some((device, room(there, statvfs(there).map_err(|e| e.to_string()))))
 }
 
-/// Why the file system of this directory accepts no data, if that is so. The reason may be temporary.
+/// Returns why the file system of this directory accepts no data; None if it does. The cause may be temporary.
 pub fn is_stuck(directory: &Path) -> Option<&'static str> {
     let room = statvfs(nearest(directory)).ok()?;
     if room.f_flag.contains(StatVfsMountFlags::RDONLY) {
@@ -90,7 +92,7 @@ pub fn is_stuck(directory: &Path) -> Option<&'static str> {
     (no_inodes || available(&room) < NO_ROOM).then_some("its file system is full")
 }
 
-/// The path, or its nearest existing ancestor.
+/// Returns the path, or its nearest existing ancestor.
 fn nearest(path: &Path) -> &Path {
     path.ancestors().find(|p| p.symlink_metadata().is_ok()).unwrap_or(Path::new("/"))
 }
@@ -130,7 +132,7 @@ fn one(directory: &ConfiguredDirectory) -> Finding {
     }
     match there {
         Some(meta) => open_to_all(directory, &meta).unwrap_or_else(|| Finding::ok(check, format!("{shown}"))),
-        None => Finding::ok(check, format!("{shown} does not exist yet; wherry creates it at the start")),
+        None => Finding::ok(check, format!("{shown} does not exist yet; wherry creates it when it starts")),
     }
 }
 
@@ -147,12 +149,13 @@ fn read(directory: &ConfiguredDirectory, there: Option<&Metadata>) -> Finding {
     open_to_all(directory, meta).unwrap_or_else(|| Finding::ok(check, format!("{shown}")))
 }
 
-/// A finding if every user can write the directory: manifests and records there can run any program as root.
+/// Returns a finding if every user can write to the directory, because manifests and records there can run any program
+/// as root.
 fn open_to_all(directory: &ConfiguredDirectory, meta: &Metadata) -> Option<Finding> {
     let mode = meta.permissions().mode() & 0o7777;
     let shown = directory.path.display();
     (mode & 0o002 != 0 && directory.purpose != Purpose::Write).then(|| {
-        let message = format!("every user can write {shown} (mode {mode:o}), and so run any program as root");
+        let message = format!("every user can write to {shown} (mode {mode:o}) and so run any program as root");
         Finding::warning(directory.check, message, format!("chmod o-w {shown}"))
     })
 }
@@ -232,7 +235,7 @@ mod tests {
         let level = |path: &str, purpose| one(&directory(&d.join(path), purpose));
         assert_eq!(level("", Purpose::Keep).level, Level::Ok);
         let made = level("a/b/c", Purpose::Keep);
-        assert!(made.level == Level::Ok && made.message.ends_with("creates it at the start"), "{made:?}");
+        assert!(made.level == Level::Ok && made.message.ends_with("creates it when it starts"), "{made:?}");
         for (path, purpose, expected, part) in [
             ("file", Purpose::Keep, Level::Error, "is not a directory"),
             ("file/x", Purpose::Keep, Level::Error, "cannot be created"),

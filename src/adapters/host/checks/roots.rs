@@ -1,9 +1,9 @@
-//! The files of the kernel and of services, in which the checks look.
+//! The files of the kernel and of services that the checks read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The directories of the files of the kernel and of services. A test uses its own.
+/// The directories of the files of the kernel and of services. Tests use their own.
 #[derive(Clone, Debug)]
 pub struct Roots {
     pub proc: PathBuf,
@@ -17,7 +17,7 @@ impl Default for Roots {
     }
 }
 
-/// The trimmed text of a small file; None if it cannot be read.
+/// Returns the trimmed text of a small file; None if it cannot be read.
 pub(super) fn text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }

@@ -18,7 +18,7 @@ impl Log {
         self.0.path().join(name)
     }
 
-    /// The content of each file is its name.
+    /// Writes a file whose content is its name.
     fn write(&self, name: &str) {
         fs::write(self.path(name), name).unwrap();
     }
@@ -78,7 +78,7 @@ fn remains_of_a_killed_run_are_removed_and_no_other_file() {
     for name in ["10.log", "1.log.20261120-100000", "0.logs", "0.log.20261120-120000"] {
         log.write(name);
     }
-    // The copy was complete, and its file was not removed any more.
+    // The copy was complete, but its original was not yet removed.
     compress(&log.path("0.log.20261120-100000")).unwrap();
     log.write("0.log.20261120-100000");
     log.rotate(9, "2026-11-20T15:00:00Z").unwrap();
@@ -123,7 +123,7 @@ fn undo_never_replaces_a_log_that_the_runtime_has_reopened() {
 #[test]
 fn an_error_leaves_the_log_and_no_partial_copy() {
     let log = Log::new(&["0.log"]);
-    // A directory in the place of a rotated file.
+    // A directory is in the place of a rotated file.
     fs::create_dir(log.path("0.log.20261120-100000")).unwrap();
     let error = log.rotate(5, "2026-11-20T15:00:00Z").unwrap_err();
     assert!(error.contains("0.log.20261120-100000"), "{error}");

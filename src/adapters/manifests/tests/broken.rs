@@ -18,7 +18,7 @@ fn d2_the_last_good_version_of_a_broken_file_survives_a_restart() {
         assert_eq!(first, ["a", "b", "z"], "{broken:.20}");
         assert_eq!(lab.pods().iter().map(|pod| pod.uid.clone()).collect::<Vec<_>>(), uids);
         assert_eq!(lab.problems(), problems);
-        // A second restart, from the record alone.
+        // A second restart uses the record alone.
         let (mut lab, first) = lab.again();
         assert_eq!(first, ["a", "b", "z"]);
         lab.place("a.yaml", &pod("b"));
@@ -55,7 +55,7 @@ fn d2_a_broken_document_keeps_its_last_good_version_and_the_others_are_updated()
     lab.place("x.yaml", &file(&[&b.replace("name: b", "nmae: b")]));
     assert_eq!(lab.events(), None);
     assert_eq!(lab.desired(), ["a", "b"]);
-    // A document that is certainly not a pod is not a broken pod.
+    // A document that is clearly not a pod is not treated as a broken pod.
     lab.place("x.yaml", &file(&[&a, "apiVersion: v1\nkind: Service\nmetadata: {name: b}\n"]));
     assert_eq!(lab.events(), some(&["a"]));
     assert_eq!(lab.problems(), ["M/x.yaml:7: kind: Service is not supported yet"]);
@@ -71,7 +71,7 @@ fn d2_the_pods_of_a_file_removed_during_downtime_are_undesired() {
     fs::remove_file(lab.path("a.yaml")).unwrap();
     let (lab, first) = lab.again_without_flush();
     assert_eq!(first, ["b"]);
-    // The pod also stays away when the directory disappears.
+    // The removed pod does not return when the directory disappears.
     let mut lab = lab;
     lab.flush();
     fs::remove_dir_all(lab.root.path().join("m")).unwrap();
@@ -93,11 +93,11 @@ fn d2_the_pods_of_a_missing_directory_survive_a_restart() {
     assert!(lab.problems()[0].contains("the last known pods stay in force"), "{:?}", lab.problems());
     let (mut lab, first) = lab.again();
     assert_eq!(first, ["a", "b"]);
-    // A regular file at the directory's path counts as a missing directory.
+    // A regular file at the directory's path is treated like a missing directory.
     fs::write(&directory, "").unwrap();
     assert_eq!(lab.pass(NET), None);
     fs::remove_file(&directory).unwrap();
-    // The directory is created again. It may still be filled for 1 s, after which its content counts.
+    // The directory is created again. Its content is used after 1 s, because files may still be moved into it.
     fs::create_dir(&directory).unwrap();
     assert_eq!(lab.pass(MOMENT), None);
     lab.place("b.yaml", &pod("b"));
@@ -134,7 +134,7 @@ fn d2_an_empty_directory_on_another_mount_than_the_recorded_one_is_missing() {
         lab.problems()
     );
     assert_eq!(lab.pass(NET), None);
-    // The file system is mounted with the file; the removal of the file then counts.
+    // The file system is mounted and contains the file. From now on, a removal of the file takes effect.
     fs::write(lab.path("a.yaml"), text).unwrap();
     fs::write(&mountinfo, &with).unwrap();
     lab.pass(NET);
@@ -228,7 +228,7 @@ fn bad_files_are_errors_of_their_own_and_the_others_never_notice() {
     assert_eq!(lab.problems(), expected);
     assert_eq!(lab.pass(NET), None);
     assert_eq!(lab.problems(), expected);
-    // The files are corrected one after the other.
+    // The files are corrected one by one.
     fs::remove_dir(lab.path("directory")).unwrap();
     lab.place("fifo", &pod("was-a-fifo"));
     lab.write("nowhere", &pod("target"));

@@ -153,7 +153,7 @@ fn d2_an_edited_pod_without_its_class_keeps_its_last_good_version_after_a_restar
     assert_eq!(first, ["a"]);
     assert_eq!(lab.pods()[0].uid, uid);
     assert_eq!(lab.problems().len(), 1);
-    // A second edit, then the first one reverted, then the second one again: the good version stays in force.
+    // The file is edited again, restored, and then gets the first edit again: the good version stays in force.
     for text in [edited.replace("i:1", "i:3"), pod("a"), edited.clone()] {
         lab.place("a.yaml", &text);
         assert_eq!(lab.events(), None, "{text}");
@@ -200,7 +200,7 @@ fn a5_the_later_of_two_conflicting_classes_is_an_error() {
     assert!(problems[0].starts_with("M/c.yaml: metadata.name: Duplicate value: \"gold\": "), "{problems:?}");
     assert!(problems[0].contains("/b.yaml (document 1) also defines"), "{problems:?}");
     assert!(problems[1].starts_with("M/c.yaml: document 2: globalDefault: Invalid value: true: "), "{problems:?}");
-    // A renamed file defines its classes once.
+    // The classes of a renamed file are not considered duplicates.
     fs::remove_file(lab.path("c.yaml")).unwrap();
     lab.pass(MOMENT);
     assert_eq!(lab.problems(), NONE);

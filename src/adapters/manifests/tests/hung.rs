@@ -1,11 +1,11 @@
-//! A file system that does not answer delays only its own files.
+//! A file system that does not respond delays only its own files.
 
 use super::super::inspection::InspectionSubject;
 use super::*;
 use std::sync::atomic::Ordering;
 
-/// Makes the inspection of this subject hang on the mount with this id; all others continue. Dropping the returned
-/// `Inspection` ends it.
+/// Makes the inspection of `subject` (a file, or None for the directory) hang on the mount with this id; all others
+/// continue. Dropping the returned `Inspection` ends it.
 fn hang(lab: &mut Lab, subject: Option<&str>, mount: u64) -> (Option<Vec<String>>, Option<Inspection>) {
     let (mut last, mut hung) = (None, None);
     loop {
@@ -28,7 +28,7 @@ fn hang(lab: &mut Lab, subject: Option<&str>, mount: u64) -> (Option<Vec<String>
     }
 }
 
-/// Makes `hung` a mount of its own, with a link to it in the directory.
+/// Sets up `hung` as a separate mount, and a link to it in the directory.
 fn with_hung_mount(lab: &Lab) {
     let root = lab.root.path().display().to_string();
     let mounts = format!("1 0 8:1 / / rw - ext4 d rw\n7 1 8:2 / {root}/hung rw - fuse.x server rw\n");
@@ -59,7 +59,7 @@ fn d1_a_file_that_hangs_at_the_start_counts_as_read_and_keeps_its_last_good_vers
     let (first, thread) = hang(&mut lab, Some("h.yaml"), 7);
     assert_eq!(first, some(&["a", "h", "z"]));
     assert_eq!(lab.problems(), [DOES_NOT_ANSWER]);
-    // The other files are read meanwhile. A file that hangs is retried with a back-off, but not by a second thread.
+    // The other files are still read. A file that hangs is retried with a back-off, but not by a second thread.
     lab.place("a", &pod("a2"));
     assert_eq!(lab.events(), some(&["a2", "h", "z"]));
     fs::write(&file, pod("h2")).unwrap();

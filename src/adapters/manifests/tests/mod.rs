@@ -35,7 +35,7 @@ struct Lab {
     desired: Desired,
     refuse_open_secrets: bool,
     boot: Boot,
-    /// Added to the wall clock. With 10 s, no file counts as recently changed.
+    /// Added to the wall clock. With 10 s, no file appears recently changed.
     ahead: Duration,
     /// The pods in force, once they are known.
     in_force: Option<Vec<Rc<Pod>>>,
@@ -53,7 +53,7 @@ fn pod_with(name: &str, image: &str) -> String {
 }
 
 impl Lab {
-    /// The directory exists; nothing has been read yet.
+    /// Creates the manifest directory. Nothing has been read yet.
     fn new() -> Lab {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("m")).unwrap();
@@ -81,7 +81,7 @@ impl Lab {
         }
     }
 
-    /// Returns after the first scan.
+    /// Returns a lab after its first scan, and the names of its pods.
     fn started() -> (Lab, Vec<String>) {
         Lab::new().start()
     }
@@ -94,7 +94,7 @@ impl Lab {
         (self, first)
     }
 
-    /// Gives the report to the engine's part that decides about it, and returns the pods in force if they changed.
+    /// Passes the report to the part of the engine that evaluates it, and returns the pods in force if they changed.
     fn resolve(&mut self, report: ManifestReport) -> Option<Vec<Rc<Pod>>> {
         let mut outbox = Outbox::default();
         let in_force = self.with_desired(|desired, setting| {
@@ -113,7 +113,7 @@ impl Lab {
         act(&mut self.desired, &Setting { directory: &directory, node_name: "lab", refuse_open_secrets, now })
     }
 
-    /// The records that the engine wants to write now; none while a write is in flight.
+    /// Returns the records that the engine wants to write now; none while a write is in flight.
     fn take_updates(&mut self) -> Option<Vec<RecordUpdate>> {
         let (now, mut outbox) = (self.now().boot, Outbox::default());
         self.desired.files.write_records(now, &mut outbox);
@@ -128,8 +128,8 @@ impl Lab {
         self.with_desired(|desired, setting| desired.files.records_written(result, setting, &mut outbox));
     }
 
-    /// Runs all wanted inspections as helper threads do. Returns the last set of pods in force that differs from the
-    /// previous one.
+    /// Runs all wanted inspections, as helper threads would. Returns the last set of pods in force that differs from
+    /// the previous one.
     fn inspection(&mut self) -> Option<Vec<Rc<Pod>>> {
         let mut last = None;
         loop {
@@ -141,13 +141,13 @@ impl Lab {
         }
     }
 
-    /// The result of an inspection.
+    /// Handles the result of an inspection.
     fn answer(&mut self, ticket: u64, seen: Result<Inspected, NotSeen>) -> Option<Vec<Rc<Pod>>> {
         let report = self.manifests.inspected(ticket, seen, self.now())?;
         self.resolve(report)
     }
 
-    /// Sends SIGHUP.
+    /// Reloads the manifests as after SIGHUP.
     fn reload(&mut self) -> Option<Vec<Rc<Pod>>> {
         let now = self.now();
         self.manifests.reload(now);

@@ -122,7 +122,7 @@ fn many_records_are_written_together_and_all_again_when_one_of_them_failed() {
     assert_eq!(lab.again().1.len(), 20);
 }
 
-/// Two names that look the same as text.
+/// Returns two paths that look the same as text.
 fn twins(lab: &Lab) -> [PathBuf; 2] {
     [&b"\xff.yaml"[..], b"\xfe.yaml"].map(|name| lab.path("x").with_file_name(std::ffi::OsStr::from_bytes(name)))
 }

@@ -68,7 +68,7 @@ fn d2_a_file_changed_in_place_is_read_when_its_writer_closes_it() {
     file.write_all(format!("---\n{}", pod("b")).as_bytes()).unwrap();
     drop(file);
     assert_eq!(lab.events(), some(&["a", "b"]));
-    // Truncated and not yet written: no pod becomes undesired.
+    // The file is truncated and not yet written: no pod becomes undesired.
     let mut file = fs::File::create(lab.path("a.yaml")).unwrap();
     assert_eq!(lab.pass(MOMENT), None);
     file.write_all(pod("c").as_bytes()).unwrap();
@@ -137,7 +137,7 @@ fn unchanged_documents_keep_the_same_pod_object() {
     let other = format!("{}---\n{}", pod("a"), pod("b"));
     lab.place("x.yaml", &other);
     let before = lab.raw_events().unwrap();
-    // A comment or another order of keys changes nothing, so nothing is returned.
+    // A comment changes nothing, so nothing is returned.
     lab.place("x.yaml", &format!("# why\n{other}# end\n"));
     assert_eq!(lab.events(), None);
     lab.place("x.yaml", &format!("{}---\n{}", pod("b"), pod_with("a", "i:2")));
@@ -162,7 +162,7 @@ fn d2_a_directory_renamed_away_and_another_into_place_is_followed() {
     assert_eq!(lab.pass(Duration::from_secs(2)), some(&["b"]));
 }
 
-/// `unshare --mount --propagation private cargo test --lib -- --ignored mounted_later`
+/// `unshare --mount --propagation private cargo test --lib -- --ignored later_mount`
 #[test]
 #[ignore = "mounts a file system: needs root and its own mount namespace"]
 fn d2_a_later_mount_is_detected_immediately() {
@@ -178,7 +178,7 @@ fn d2_a_later_mount_is_detected_immediately() {
     assert_eq!(lab.events(), some(&["a"]));
     lab.reload();
     lab.flush();
-    // After the unmount, the directory only inspections empty.
+    // After the unmount, the empty mount point is not taken for an empty directory.
     run("umount", &[]);
     assert_eq!(lab.pass(MOMENT), None);
     assert!(lab.problems()[0].contains("is not mounted"), "{:?}", lab.problems());
@@ -285,7 +285,7 @@ fn d2_without_inotify_the_directory_is_read_each_check_frequency() {
     lab.place("a.yaml", &pod("a"));
     lab.write("b.yaml", &pod("b"));
     assert_eq!(lab.pass(CHECK - Duration::from_secs(1)), None);
-    // The scan has just found the files, which may still be written: wait another second.
+    // The scan has just found the files, which may still be incomplete, so they are read a second later.
     assert_eq!(lab.pass(Duration::from_millis(1500)), None);
     assert_eq!(lab.pass(Duration::from_secs(1)), some(&["a", "b"]));
     fs::remove_file(lab.path("a.yaml")).unwrap();

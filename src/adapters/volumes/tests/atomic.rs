@@ -7,7 +7,7 @@ fn file(path: &str, mode: u32, text: &str) -> VolumeFile {
     VolumeFile { path: path.into(), mode, owner: None, bytes: text.as_bytes().to_vec() }
 }
 
-/// The name of the current version.
+/// Returns the name of the current version.
 fn version(dir: &str) -> String {
     fs::read_link(format!("{dir}/..data")).unwrap().into_os_string().into_string().unwrap()
 }
@@ -99,7 +99,7 @@ fn leftovers_of_a_killed_write_are_removed() {
     leave();
     assert_eq!(write(&dir, &[file("key", 0o644, "new")], None), Ok(true));
     assert_eq!(names(&dir), [version(&dir).as_str(), "..data", "key"]);
-    // `..data` is not a link to a version: the files are written anew.
+    // `..data` is not a link to a version, so the files are written again.
     fs::remove_file(format!("{dir}/..data")).unwrap();
     symlink("/etc", format!("{dir}/..data")).unwrap();
     assert_eq!(write(&dir, &list, None), Ok(true));
@@ -110,7 +110,7 @@ fn leftovers_of_a_killed_write_are_removed() {
 fn something_in_the_place_of_a_link_is_kept_except_for_an_empty_directory() {
     let place = place();
     let dir = place.at("root");
-    // The mount of a sub-path whose file was missing.
+    // The mount of a sub-path whose file was missing leaves such a directory.
     fs::create_dir(format!("{dir}/key")).unwrap();
     fs::create_dir(format!("{dir}/other")).unwrap();
     assert_eq!(write(&dir, &[file("key", 0o644, "value")], None), Ok(true));
@@ -190,7 +190,7 @@ fn a_concurrent_reader_sees_all_old_files_or_all_new_ones() {
             let mut last = String::new();
             while !end.is_reached() {
                 let open = rustix::fs::open(format!("{dir}/..data"), OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
-                // `..data` itself always exists. Its target can be removed between the two steps of the look-up.
+                // `..data` itself always exists. Its target can be removed between the two steps of the lookup.
                 let data = match open {
                     Err(Errno::NOENT) => continue,
                     open => open.unwrap(),

@@ -9,7 +9,7 @@ type Open = fn(BorrowedFd<'_>, &[u8], Mode) -> Result<OwnedFd, Errno>;
 /// Both ways of resolving a path.
 const WAYS: [Open; 2] = [open, walk];
 
-/// `v` is the volume; `outside` must not be reached.
+/// Creates the volume `v` and the directory `outside`, which must not be reached.
 fn volume() -> (Place, OwnedFd) {
     let place = place();
     for dir in ["v/a/b", "outside/b"] {
@@ -54,7 +54,8 @@ fn a_link_out_of_the_root_is_refused_in_every_part_of_a_path() {
     for target in &targets {
         for (at, path) in [("v/x", "x"), ("v/x", "x/b"), ("v/x", "x/b/file"), ("v/a/x", "a/x/b"), ("v/a/b/x", "a/b/x")]
         {
-            // The last target is relative to the directory of the link, so it leaves the root only at the top.
+            // A relative target starts at the directory of the link. One more `..` for each level lets it leave the
+            // root.
             let target = if target.starts_with('/') {
                 target.clone()
             } else {
@@ -87,7 +88,7 @@ fn a_link_of_the_kernel_and_a_loop_are_refused() {
         assert_eq!(try_open(way, &root, "a/b/file/x"), Err(Errno::NOTDIR));
         assert_eq!(try_open(way, &root, &"x/".repeat(MAX_DEPTH + 1)), Err(Errno::NAMETOOLONG));
     }
-    // A file is opened without access to it: a FIFO does not block.
+    // The file itself is not accessed, so a FIFO does not block.
     let fifo = Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(&root, "fifo", FileType::Fifo, fifo, 0).unwrap();
     assert_eq!(try_open(open, &root, "fifo"), Ok(place.at("v/fifo")));

@@ -16,16 +16,16 @@ pub(super) struct Place {
 
 pub(super) fn place() -> Place {
     let dir = tempfile::tempdir().unwrap();
-    // The umask of the test must not matter, and others may enter.
+    // Others may enter the directory, regardless of the umask of the test.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let base = dir.path().to_str().unwrap();
-    // The agent creates it at its start.
+    // The agent creates the root directory when it starts.
     fs::create_dir(dir.path().join("root")).unwrap();
     let layout = Layout { root: format!("{base}/root"), logs: format!("{base}/logs"), log_links: None };
     Place { dir, layout }
 }
 
-/// A test can end with mounts, and a directory with a mount cannot be removed.
+/// A test can leave mounts, and a directory that contains a mount cannot be removed.
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = mounts::unmount(self.at("").trim_end_matches('/'), Where::Below);
@@ -33,12 +33,12 @@ impl Drop for Place {
 }
 
 impl Place {
-    /// A path below the temporary directory.
+    /// Returns a path below the temporary directory.
     pub(super) fn at(&self, path: &str) -> String {
         format!("{}/{path}", self.dir.path().to_str().unwrap())
     }
 
-    /// A path below the volumes of the pod u1.
+    /// Returns a path below the volumes of the pod u1.
     pub(super) fn volume(&self, path: &str) -> String {
         self.at(&format!("root/pods/u1/volumes/kubernetes.io~{path}"))
     }
@@ -51,21 +51,23 @@ impl Place {
         tear_down(&self.layout, "u1")
     }
 
-    /// The mount points below the temporary directory, as this thread sees them.
+    /// Returns the mount points below the temporary directory, as this thread sees them.
     pub(super) fn mounts(&self) -> Vec<String> {
         let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
         let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(str::to_owned);
         points.filter(|point| Path::new(point).starts_with(self.dir.path())).collect()
     }
 
-    /// The open descriptors of files below the temporary directory. Other tests run in the same process.
+    /// Returns the number of open descriptors of files below the temporary directory. Others do not count, because
+    /// other tests run in the same process.
     pub(super) fn descriptors(&self) -> usize {
         let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
         open.filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.starts_with(self.dir.path()))).count()
     }
 }
 
-/// Runs a test in a mount namespace of its own, which ends with its thread. Needs root; skips visibly without it.
+/// Runs a test in its own mount namespace, which ends with the thread. Needs root; otherwise reports that the test is
+/// skipped.
 pub(super) fn with_mounts(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(move || {
         #[allow(deprecated)]
@@ -90,7 +92,7 @@ impl End {
         self.0.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// The end comes when the result is dropped.
+    /// Signals the end when the result is dropped.
     pub(super) fn after(&self) -> impl Drop + '_ {
         struct Guard<'e>(&'e End);
         impl Drop for Guard<'_> {
@@ -140,7 +142,7 @@ pub(super) fn of_group(volume: Volume, gid: u32) -> Volume {
     Volume { fs_group: Some(FsGroup { gid, only_on_root_mismatch: false }), ..volume }
 }
 
-/// The permission bits, and whether they are right, without following a link.
+/// Returns the permission bits of a file, without following a link.
 pub(super) fn mode(path: &str) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
@@ -153,7 +155,7 @@ pub(super) fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// The names in a directory, sorted.
+/// Returns the names in a directory, sorted.
 pub(super) fn names(path: &str) -> Vec<String> {
     let mut names: Vec<_> =
         fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
@@ -188,7 +190,7 @@ fn a_group_gets_an_empty_dir_once_with_all_files_in_it() {
     }
     let place = place();
     let dir = place.volume("empty-dir/v");
-    // Left by a set-up that was interrupted, or whose marker was lost in a power cut.
+    // A set-up that was interrupted, or whose marker was lost in a power cut, left these files.
     fs::create_dir_all(format!("{dir}/deep/er")).unwrap();
     fs::write(format!("{dir}/deep/file"), "").unwrap();
     fs::set_permissions(format!("{dir}/deep/file"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -201,7 +203,7 @@ fn a_group_gets_an_empty_dir_once_with_all_files_in_it() {
         assert_eq!((mode(&path) & wanted, gid(&path)), (wanted, 4711), "{path}");
     }
     assert_eq!((gid(&format!("{dir}/link")), gid(&place.at("precious"))), (4711, 0));
-    // The marker exists now: the files belong to the containers.
+    // The marker now exists, so the files belong to the containers.
     std::os::unix::fs::chown(format!("{dir}/deep"), None, Some(5)).unwrap();
     place.set_up(&volumes).unwrap();
     assert_eq!(gid(&format!("{dir}/deep")), 5);
@@ -247,7 +249,7 @@ fn memory_is_a_tmpfs_of_its_size_and_is_mounted_once() {
         assert_eq!((mode(&limited), size), (0o1777, 8 << 20));
         let group = place.volume("empty-dir/default");
         assert_eq!((mode(&group), gid(&group)), (0o3777, 4711));
-        // After a reboot the marker exists and the mount does not.
+        // After a reboot the marker exists, but the mount does not.
         rustix::mount::unmount(&limited, rustix::mount::UnmountFlags::empty()).unwrap();
         place.set_up(&volumes).unwrap();
         assert_eq!(place.mounts().len(), 2);

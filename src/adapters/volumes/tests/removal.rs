@@ -1,4 +1,4 @@
-//! `tear_down`: everything of the pod goes, and nothing else.
+//! `tear_down` removes everything of the pod, and nothing else.
 
 use super::*;
 
@@ -44,10 +44,10 @@ fn a_planted_bind_mount_is_unmounted_and_its_source_stays() {
             fs::create_dir_all(&at).unwrap();
             mount_bind(place.at("precious"), &at).unwrap();
         }
-        // A file over a file.
+        // A file is mounted on a file.
         fs::write(place.volume("empty-dir/disk/file"), "").unwrap();
         mount_bind(place.at("precious/deep/file"), place.volume("empty-dir/disk/file")).unwrap();
-        // A mount below a planted mount.
+        // There is a mount below a planted mount.
         tmpfs(&place.volume("empty-dir/disk/a b/deep"));
         place.tear_down().unwrap();
         assert_eq!(place.mounts(), [""; 0]);
@@ -68,7 +68,7 @@ fn mounts_of_the_source_of_a_shared_planted_mount_stay_mounted() {
         mount_change(&source, MountPropagationFlags::SHARED).unwrap();
         tmpfs(&format!("{source}/usb"));
         fs::write(format!("{source}/usb/file"), "x").unwrap();
-        // The copy is in the same peer group: an unmount below it propagates to the source.
+        // The copy is in the same peer group: an unmount below it would propagate to the source.
         mount_bind_recursive(&source, &planted).unwrap();
         assert_eq!(read(&format!("{planted}/usb/file")), "x");
         place.tear_down().unwrap();

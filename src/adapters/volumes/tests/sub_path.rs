@@ -92,10 +92,10 @@ fn a_sub_path_that_is_not_valid_is_refused() {
     symlink("/etc", place.volume("empty-dir/e/etc")).unwrap();
     for (mount, end) in [
         (json!({"name": "x"}), "the pod has no such volume"),
-        (json!({"name": "e", "subPath": "/etc"}), "must be a relative path without '..' and not empty"),
-        (json!({"name": "e", "subPath": "a/../.."}), "must be a relative path without '..' and not empty"),
+        (json!({"name": "e", "subPath": "/etc"}), "must be a non-empty relative path without '..'"),
+        (json!({"name": "e", "subPath": "a/../.."}), "must be a non-empty relative path without '..'"),
         (json!({"name": "e", "subPathExpr": "$(NONE)"}), "missing value for \"NONE\""),
-        (json!({"name": "e", "subPathExpr": "$(UP)/x"}), "must be a relative path without '..' and not empty"),
+        (json!({"name": "e", "subPathExpr": "$(UP)/x"}), "must be a non-empty relative path without '..'"),
         (json!({"name": "e", "subPath": "etc/passwd"}), "is a link to an absolute path or above the volume"),
     ] {
         let mut mount = mount;
@@ -188,7 +188,7 @@ fn a_sub_path_is_mounted_in_the_pods_directory() {
         fs::write(format!("{}/file", first[1]), "x").unwrap();
         assert_eq!(read(&place.volume("empty-dir/e/a/b/file")), "x");
         assert_eq!(read(&first[3]), "one");
-        // A restart of the container: nothing is mounted twice, and it gets the new file.
+        // The container restarts: nothing is mounted twice, and the container gets the new file.
         update_files(&place.layout, "u1", &files("c", FilesPlugin::ConfigMap, &[("key", 0o644, "two")])).unwrap();
         assert_eq!(read(&first[3]), "one");
         for _ in 0..2 {
@@ -196,7 +196,7 @@ fn a_sub_path_is_mounted_in_the_pods_directory() {
             assert_eq!(place.mounts().len(), 4);
         }
         assert_eq!(read(&first[3]), "two");
-        // What was a directory becomes a file.
+        // A directory is replaced with a file.
         fs::remove_dir(place.volume("empty-dir/e/x-web")).unwrap();
         fs::write(place.volume("empty-dir/e/x-web"), "file").unwrap();
         assert_eq!(read(&paths(mounts(&place, &volumes, list).unwrap())[2]), "file");

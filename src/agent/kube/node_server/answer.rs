@@ -1,4 +1,4 @@
-//! Answers the requests of the node's server, after the engine has decided that the client may make them.
+//! Serves the requests to the node's server, after the engine has decided that the client may make them.
 
 use super::super::{kubelet, sessions};
 use crate::agent::act::{Act, Then};
@@ -21,13 +21,13 @@ use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// An answer, or the failure to send.
+/// A result, or the failure to send to the client.
 type Result<T> = std::result::Result<T, Failure>;
 
-/// The time limit of a command whose output is the answer. A kubelet has none for `/run`.
+/// The time limit of a command whose output is the response. A kubelet has no time limit for `/run`.
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Errors are plain text, as in a kubelet.
+/// Returns the response for a failure. Errors are plain text, as in a kubelet.
 pub(in crate::agent) fn failure(failure: &Failure) -> Response {
     let mut response = Response::text(failure.code, failure.message.clone());
     if failure.code == 429 {
@@ -36,7 +36,7 @@ pub(in crate::agent) fn failure(failure: &Failure) -> Response {
     response
 }
 
-/// Lets the engine decide whether the client may make this request.
+/// Asks the engine whether the client may make this request.
 pub(in crate::agent) fn ask_permission(view: &View<'_>, request: &Request<'_>) -> Act {
     let credential = credential(request, view.now);
     let attributes = attributes(request.head.method, &request.head.path);
@@ -44,7 +44,7 @@ pub(in crate::agent) fn ask_permission(view: &View<'_>, request: &Request<'_>) -
     Act::Ask(EngineRequest::Access(access), Then::Permitted(request.head.clone()))
 }
 
-/// The engine has decided.
+/// Continues after the engine's decision.
 ///
 /// # Errors
 /// The failure for the client.
@@ -108,7 +108,8 @@ fn carry_out(view: &View<'_>, head: &Head, user: &str) -> Result<Act> {
     }
 }
 
-/// TLS has verified the certificate at the begin of the connection.
+/// Returns the credential of a request. TLS verified the certificate when the connection began, but it may have
+/// expired since.
 fn credential(request: &Request<'_>, now: Now) -> Credential {
     let is_valid = |read: &x509::Certificate| now.wall.timestamp().is_some_and(|now| now <= read.not_after);
     let certificate = request.certificate.and_then(|der| x509::read(der).ok()).filter(is_valid);
@@ -116,7 +117,8 @@ fn credential(request: &Request<'_>, now: Now) -> Credential {
     Credential::new(certificate, request.head.values("authorization").next())
 }
 
-/// The pod by its name on the API server: for a pod of a manifest also that of its mirror, POD-NODE, whose UID differs.
+/// Finds a pod by its name on the API server. For a pod of a manifest, this is the name of its mirror pod, POD-NODE,
+/// whose UID differs.
 fn pod<'a>(view: &View<'a>, path: &PodPath) -> Result<&'a Rc<Pod>> {
     let named = |name: &str| view.engine.pod_named(&FullName::new(&path.namespace, name)).map(|found| found.pod);
     let is_meant = |pod: &&Rc<Pod>| path.uid.as_deref().is_none_or(|uid| pod.uid.as_str() == uid);
@@ -135,7 +137,7 @@ fn container<'a, 'b>(view: &View<'a>, path: &'b PodPath) -> Result<(&'a Rc<Pod>,
     }
 }
 
-/// The pods with a running container, with the fields of a kubelet.
+/// Returns the pods that have a running container, with the same fields as in a kubelet.
 fn running_pods(view: &View<'_>) -> Value {
     let item = |pod: &Pod| {
         let facts = view.engine.containers(&pod.uid).iter().filter(|c| c.state == ContainerState::Running);

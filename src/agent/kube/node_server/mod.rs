@@ -1,8 +1,8 @@
-//! The server of a cluster's node (C6), which a kubelet has on port 10250: through it, the API server gets logs and
+//! The node's server in a cluster (C6), which a kubelet has on port 10250. Through it, the API server gets logs and
 //! sessions for its users, and collectors get metrics.
 //!
-//! `prepare` reads or creates the certificates on a helper. `answer` lets the engine decide about each request
-//! (`engine::cluster::reviews`), and then answers it with the parts of the API for kubectl.
+//! `prepare` reads or creates the certificates on a helper thread. `answer` has the engine authorize each request
+//! (`engine::cluster::reviews`), and then serves it with parts of the API for kubectl.
 
 mod answer;
 mod prepare;
@@ -27,11 +27,12 @@ use prepare::{Inputs, Material, OfCluster, Own, prepare};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time limit for the preparation. The files can be on a file system that hangs.
+/// Time limit for the preparation, because the files can be on a file system that hangs.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The pause after a preparation that failed.
+/// The pause after a failed preparation.
 const RETRY: Duration = Duration::from_secs(30);
-/// How often the files and the addresses of the node are compared with those in use. A kubelet's period.
+/// The interval at which the files and the addresses of the node are compared with those in use. The same as in a
+/// kubelet.
 const CHECK: Duration = Duration::from_secs(60);
 
 pub(in crate::agent) struct NodeServer {
@@ -41,10 +42,10 @@ pub(in crate::agent) struct NodeServer {
     check: Check,
     /// The last failure of a check.
     failure: Option<String>,
-    /// The serving certificate that the engine knows.
+    /// The serving certificate that was last reported to the engine.
     of_cluster: OfCluster,
     machine: MachineIdentity,
-    /// The port that the engine knows.
+    /// The port that was last reported to the engine.
     reported: u16,
 }
 
@@ -52,16 +53,16 @@ pub(in crate::agent) struct NodeServer {
 enum Check {
     Due(Boot),
     Running,
-    /// The serving certificate or the addresses were replaced meanwhile, so the result does not count.
+    /// The serving certificate or the addresses were replaced meanwhile, so the result is ignored.
     Outdated,
 }
 
-/// Whether the node's server exists.
+/// The state of the node's server.
 pub(in crate::agent) enum NodeServerState {
     Off,
     /// The preparation is due at this time.
     Waiting(Boot),
-    /// A helper prepares it.
+    /// A helper thread is preparing the server.
     Preparing,
     On(Box<NodeServer>),
 }
@@ -89,7 +90,7 @@ impl NodeServer {
         }
     }
 
-    /// A check has ended.
+    /// Takes the result of a check.
     fn checked(&mut self, prepared: Result<Prepared, String>, now: Boot) {
         self.check = Check::Due(now + CHECK);
         match prepared {
@@ -105,7 +106,7 @@ impl NodeServer {
             Err(why) => {
                 if self.failure.as_ref() != Some(&why) {
                     log::error!(
-                        "failed to read the certificates of the node's server again; keeping the last ones \
+                        "failed to reload the certificates of the node's server; keeping the previous ones \
                          error={why:?}"
                     );
                 }
@@ -114,7 +115,7 @@ impl NodeServer {
         }
     }
 
-    /// Returns an event for the engine if it does not know yet that this serving certificate was found.
+    /// Returns an event for the engine if this serving certificate has not been reported to it yet.
     fn report_certificate(&mut self, found: OfCluster) -> Option<Event> {
         if self.of_cluster == found {
             return None;
@@ -155,7 +156,7 @@ impl NodeServerState {
         }
     }
 
-    /// Prepares the server when that is due, and looks for changed certificates. `addresses`: those of the node.
+    /// Prepares the server when that is due, and checks for changed certificates. `addresses` are those of the node.
     pub(in crate::agent) fn drive(&mut self, config: &Config, addresses: &[String], jobs: &mut Jobs, now: Now) {
         let own = match self {
             NodeServerState::Waiting(at) if *at <= now.boot => {
@@ -187,8 +188,8 @@ impl NodeServerState {
         );
     }
 
-    /// Returns true if the server is there now, so that its port has to be opened by a drive of `listeners`, and an
-    /// event if another serving certificate was found.
+    /// Takes the result of a preparation or a check. Returns true if the server has just been created (its port opens
+    /// when `listeners` is driven), and an event if another serving certificate was found.
     fn prepared(
         &mut self,
         prepared: Result<Prepared, String>,
@@ -212,15 +213,15 @@ impl NodeServerState {
             }
             (state, Err(why)) => {
                 *state = NodeServerState::Waiting(now + RETRY);
-                log::error!("cannot start the node's server (port); trying again error={why:?} retry={RETRY:?}");
+                log::error!("cannot start the node's server (field port); trying again error={why:?} retry={RETRY:?}");
             }
         }
         let server = self.get();
         (listens, server.zip(of_cluster).and_then(|(server, found)| server.report_certificate(found)))
     }
 
-    /// The serving certificate was replaced, or the node has other addresses. New connections get the new certificate
-    /// as soon as a helper has read or issued it.
+    /// Checks the certificates at once, because the serving certificate or the node's addresses have changed. New
+    /// connections get the new certificate as soon as a helper thread has read or issued it.
     pub(in crate::agent) fn check_at_once(&mut self, now: Boot) {
         let Some(server) = self.get() else { return };
         server.check = match server.check {
@@ -229,7 +230,7 @@ impl NodeServerState {
         };
     }
 
-    /// Returns an event for the engine when the port begins or ceases to listen.
+    /// Returns an event for the engine when the server starts or stops listening on its port.
     pub(in crate::agent) fn report_port(&mut self, listeners: &Server<Streamed>) -> Option<Event> {
         let port = listeners.local_address(ListenerKind::Node.id()).map_or(0, |address| address.port());
         let server = self.get().filter(|server| server.reported != port)?;

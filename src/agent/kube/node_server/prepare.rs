@@ -1,4 +1,4 @@
-//! Reads or creates the certificates of the node's server. Runs on a helper, because it waits for the disk.
+//! Reads or creates the certificates of the node's server. Runs on a helper thread, because it waits for the disk.
 
 use crate::adapters::api_server::Credentials;
 use crate::adapters::host::machine_identity;
@@ -20,9 +20,10 @@ use std::sync::Arc;
 
 /// The directory below the root directory.
 const DIRECTORY: &str = "server";
-/// The CA, which lives ten years, is replaced when less is left: more than the life of a certificate.
+/// The CA, which is valid for ten years, is replaced when its remaining lifetime is shorter than this. This is longer
+/// than the lifetime of a certificate.
 const LEAST_OF_CA: SignedDuration = SignedDuration::from_hours(400 * 24);
-/// The largest file that is read, in bytes.
+/// Maximum size of a file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
 pub(super) struct Inputs {
@@ -35,17 +36,17 @@ pub(super) struct Inputs {
     own: Option<Arc<Own>>,
 }
 
-/// The certificate that Wherry has issued itself. It is kept in memory: the directory has a lock file, which each use
-/// would write.
+/// The certificate that Wherry has issued itself. It is kept in memory, because each use of the directory would write
+/// its lock file.
 pub(super) struct Own {
     names: Names,
-    /// It is replaced from this time on.
+    /// The time at which the certificate is due for replacement.
     renew: Timestamp,
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
 }
 
-/// The certificates in use, to notice a change. (A key changes together with its certificate.)
+/// The certificates in use, for detecting a change. (A key changes together with its certificate.)
 #[derive(PartialEq, Eq)]
 pub(super) struct Material {
     chain: Vec<CertificateDer<'static>>,
@@ -63,16 +64,17 @@ pub(in crate::agent) struct Prepared {
 /// The serving certificate that the cluster has issued.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum OfCluster {
-    /// The certificate comes from elsewhere.
+    /// The configuration selects a certificate from another source.
     Unwanted,
-    /// It can have expired.
+    /// The certificate that was found. It may have expired.
     Found(InUse),
-    /// There is none, for this reason.
+    /// There is no certificate, for this reason.
     Nothing(String),
 }
 
 impl Inputs {
-    /// `addresses`: of the node. `own`: from the last preparation. None: the node has no cluster.
+    /// Returns the inputs, or None if the node has no cluster. `addresses` are those of the node, `own` is from the
+    /// last preparation.
     pub fn new(config: &Config, addresses: &[String], own: Option<Arc<Own>>) -> Option<Inputs> {
         let settings = &config.node_server;
         Some(Inputs {
@@ -88,8 +90,8 @@ impl Inputs {
 }
 
 /// # Errors
-/// A file cannot be read or written, or has the wrong content. The text names the field of the configuration and the
-/// file, and contains nothing of a key.
+/// A file cannot be read or written, or has the wrong content. The message names the configuration field and the
+/// file, and contains no part of a key.
 pub(super) fn prepare(inputs: &Inputs) -> Result<Prepared, String> {
     let clients = match &inputs.client_ca {
         Some(path) => certificates("authentication.x509.clientCAFile", path)?,
@@ -118,7 +120,7 @@ pub(super) fn prepare(inputs: &Inputs) -> Result<Prepared, String> {
     let (chain, key) = match given {
         Some(given) => given,
         None => {
-            let now = now.timestamp().ok_or("the time of the clock is out of range")?;
+            let now = now.timestamp().ok_or("the time of the system clock is out of range")?;
             let last = inputs.own.clone().filter(|own| own.names == inputs.names && now < own.renew);
             let current = match last {
                 Some(last) => last,
@@ -135,14 +137,15 @@ pub(super) fn prepare(inputs: &Inputs) -> Result<Prepared, String> {
     Ok(Prepared { acceptor, material: Material { chain, clients }, machine: machine_identity::read(), own, of_cluster })
 }
 
-/// The certificate that Wherry issues itself. It is replaced in time, and when the node has other addresses.
+/// Returns the certificate that Wherry issues itself. It is replaced before it expires, and when the node's addresses
+/// change.
 fn own_certificate(inputs: &Inputs, now: Timestamp) -> Result<Own, String> {
     let directory = inputs.root.join(DIRECTORY);
     let mut authority = Authority::open_or_create(&directory, &inputs.node, now)?;
     if authority.expires().duration_since(now) < LEAST_OF_CA {
         drop(authority);
         set_aside(&directory)?;
-        log::info!("replacing the CA of the node's server, which ends soon");
+        log::info!("replacing the CA of the node's server, which expires soon");
         authority = Authority::open_or_create(&directory, &inputs.node, now)?;
     }
     let serving = authority.server(&inputs.names, now)?;
@@ -153,7 +156,8 @@ fn own_certificate(inputs: &Inputs, now: Timestamp) -> Result<Own, String> {
     Ok(Own { names: inputs.names.clone(), renew, certificate, key })
 }
 
-/// Removes the directory. An interruption leaves it complete, or a rest that does not matter.
+/// Removes the directory. An interruption leaves the directory complete, or leaves a renamed remainder, which is
+/// harmless.
 fn set_aside(directory: &Path) -> Result<(), String> {
     let old = directory.with_extension("old");
     let removed = match fs::remove_dir_all(&old) {
@@ -173,7 +177,7 @@ fn certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>
     let all: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match all {
         Ok(all) if !all.is_empty() => Ok(all),
-        _ => Err(format!("{field}: {}: no certificate in PEM; provide one", path.display())),
+        _ => Err(format!("{field}: {}: contains no PEM certificate; provide one", path.display())),
     }
 }
 
@@ -216,7 +220,7 @@ mod tests {
         let key = dir.path().join("root/server/server.key");
         use std::os::unix::fs::PermissionsExt as _;
         assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
-        // The certificate in memory is used as long as it fits.
+        // The certificate in memory is used as long as it matches the addresses.
         let last = prepare(&inputs("10.0.0.2")).unwrap();
         let with_last = |address: &str| Inputs { own: last.own.clone(), ..inputs(address) };
         fs::rename(dir.path().join("root"), dir.path().join("away")).unwrap();
@@ -225,7 +229,7 @@ mod tests {
         assert!(prepare(&with_last("10.0.0.3")).unwrap().material.chain != other.chain);
         fs::remove_dir_all(dir.path().join("root")).unwrap();
         fs::rename(dir.path().join("away"), dir.path().join("root")).unwrap();
-        // The CA is replaced before its end, nine years later.
+        // The CA is replaced before it expires, after nine years.
         let stored = || fs::read(dir.path().join("root/server/ca.crt")).unwrap();
         let (before, years) = (stored(), |years: i64| now + SignedDuration::from_hours(years * 365 * 24));
         own_certificate(&inputs("10.0.0.1"), years(8)).unwrap();
@@ -234,10 +238,10 @@ mod tests {
         assert!(stored() != before && !dir.path().join("root/server.old").exists());
         fs::remove_dir_all(dir.path().join("root/server")).unwrap();
         let other = prepare(&inputs("10.0.0.2")).unwrap().material;
-        // A CA that is rotated contains the old and the new one.
+        // During a rotation, the file contains the old and the new CA.
         fs::write(&ca_file, format!("{ca}{ca}")).unwrap();
         assert_eq!(prepare(&inputs("10.0.0.2")).unwrap().material.clients.len(), 2);
-        // Files of the administrator.
+        // Files that the administrator provides.
         let given = (dir.path().join("root/server/server.crt"), key);
         let with = |(certificate, key): (PathBuf, PathBuf)| {
             let certificate = CertificateSource::Files { certificate, key };
@@ -277,7 +281,7 @@ mod tests {
         };
         let own = prepared(CertificateSource::Own);
         assert!(own.of_cluster == OfCluster::Unwanted);
-        // It is not there yet.
+        // The cluster has not issued the certificate yet.
         let before = prepared(CertificateSource::Cluster);
         assert!(before.material == own.material);
         assert!(
@@ -290,9 +294,9 @@ mod tests {
         identity::store(&directory, "n1", Signer::Serving, &issued).unwrap();
         let with = prepared(CertificateSource::Cluster);
         assert!(with.material.chain != own.material.chain && matches!(with.of_cluster, OfCluster::Found(_)));
-        // It is turned off.
+        // The configuration no longer selects it.
         assert!(prepared(CertificateSource::Own).material == own.material);
-        // The engine knows of one that has expired, but no client gets it.
+        // The engine learns of an expired certificate, but it is not served to clients.
         let expired = ca.serving("n1", &key, &["n1"], (2020, 2021));
         fs::write(root.join("cluster/serving.pem"), format!("{expired}{key}")).unwrap();
         let after = prepared(CertificateSource::Cluster);

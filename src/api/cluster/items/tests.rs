@@ -1,6 +1,6 @@
 use super::*;
 
-/// The elements and the rest, of pieces.
+/// Returns the elements and the rest of a list that arrives in these pieces.
 fn split<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> Result<(Vec<String>, String), Broken> {
     let mut items = Items::new(limit);
     let mut out = Vec::new();
@@ -75,7 +75,7 @@ fn a_list_without_items_is_empty() {
     }
     assert_eq!(whole("{}"), Ok((vec![], "{}".to_owned())));
     assert_eq!(whole(r#"{"items":[1]}"#), Ok((texts(&["1"]), "{}".to_owned())));
-    // An escape in the key, and keys that only resemble it.
+    // The key `items` with an escape, and keys that only resemble it.
     assert_eq!(whole(r#"{"\u0069tems":[1]}"#), Ok((texts(&["1"]), "{}".to_owned())));
     let other = r#"{"items\"":[1],"Items":[2]}"#;
     assert_eq!(whole(other), Ok((vec![], other.to_owned())));
@@ -117,7 +117,7 @@ fn an_item_and_the_rest_have_a_limit() {
     let list = r#"{"items":[{"a":"12345"},{"a":"1"}],"b":1}"#;
     assert!(split([list.as_bytes()], 13).is_ok());
     assert_eq!(split([list.as_bytes()], 12), Err(Broken::TooLarge));
-    // Many items do not add up.
+    // The sizes of the items are not added up.
     let many = format!(r#"{{"items":[{}1]}}"#, "1,".repeat(10_000));
     assert_eq!(split([many.as_bytes()], 10).map(|(items, _)| items.len()), Ok(10_001));
     let rest = format!(r#"{{"a":"{}"}}"#, "x".repeat(100));

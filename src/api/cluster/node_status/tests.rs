@@ -35,7 +35,7 @@ fn only_a_change_or_the_period_is_a_reason_for_a_patch() {
         "lastHeartbeatTime": "2026-11-22T07:40:45Z", "lastTransitionTime": "2026-11-22T07:40:45Z",
     });
     assert_eq!(status["conditions"][3], expected);
-    // A condition that has not changed keeps its transition.
+    // A condition that has not changed keeps its transition time.
     assert_eq!(status["conditions"][0]["lastTransitionTime"], "2026-11-22T07:40:25Z");
     assert_eq!(status["conditions"][0]["lastHeartbeatTime"], "2026-11-22T07:40:45Z");
     assert_eq!(send(&mut sent, &mut node, &report, later(30), false), None);
@@ -97,7 +97,7 @@ fn labels_and_annotations_are_in_the_same_patch() {
     assert_eq!(patch["metadata"], json!({ "labels": { "example.com/a": "1" } }));
     assert_eq!(node["metadata"]["labels"]["example.com/other"], "x");
     assert_eq!(send(&mut sent, &mut node, &report, later(2), false), None);
-    // Another changes it.
+    // Another client changes the label.
     node["metadata"]["labels"]["example.com/a"] = "2".into();
     sent.observe(&node);
     assert_eq!(send(&mut sent, &mut node, &report, later(3), false), None);
@@ -165,7 +165,7 @@ fn a_field_that_an_old_server_drops_is_sent_once() {
     let patch: Value = serde_json::from_str(&body).unwrap();
     let expected = json!([{ "name": "runc", "features": { "recursiveReadOnlyMounts": true, "userNamespaces": true } }]);
     assert_eq!(patch["status"]["runtimeHandlers"], expected);
-    // The answer does not have it, nor a later state.
+    // Neither the answer nor a later state has the field.
     for _ in 0..2 {
         after.observe(&node);
         sent = after.clone();

@@ -76,7 +76,7 @@ fn of(object: Value) -> PodObject {
     read(object, CONTEXT).unwrap()
 }
 
-/// As from a record of an accepted pod.
+/// Reads the object as from a record of an accepted pod.
 fn recorded_again(object: &Value) -> Result<Box<Pod>, Rejection> {
     super::recorded(object.clone(), CONTEXT).unwrap().pod
 }
@@ -96,7 +96,7 @@ fn a_pod_of_a_server_becomes_ours() {
     assert_eq!(object.status.phase.as_deref(), Some("Running"));
     assert!(pod.source.is_api() && pod.has_own_uid() && pod.object.status.is_none());
     assert_eq!(pod.object.metadata.managed_fields, None);
-    // A manifest's pod tolerates everything; this one has what the server says.
+    // A pod of a manifest tolerates everything; this one has the tolerations that the server says.
     assert_eq!(pod.spec().tolerations.as_ref().map(Vec::len), Some(1));
     let annotations = pod.object.metadata.annotations.as_ref().unwrap();
     let annotations: Vec<_> = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -193,7 +193,7 @@ fn c18_a_pod_that_breaks_a_rule_for_manifests_runs() {
     object["spec"]["hostnameOverride"] = "db.example.com".into();
     let pod = of(object.clone()).pod.unwrap_or_else(|why| panic!("{}", why.message()));
     assert_eq!(crate::api::hostname::label(&pod), "db.example.com");
-    // What an API server would refuse is refused.
+    // An object that an API server would refuse is refused.
     object["spec"]["containers"][0]["volumeMounts"][0]["name"] = "../x".into();
     assert_eq!(rejection(object).reason().as_str(), "InvalidPod");
 }

@@ -19,7 +19,7 @@ fn condition(kind: &str, is_true: bool, at: &str, why: Value) -> Value {
     condition
 }
 
-/// As a scheduler leaves it.
+/// The status that a scheduler leaves.
 fn scheduled() -> Value {
     json!({
         "phase": "Pending",
@@ -88,7 +88,7 @@ fn patch(reported: &Reported, server: &Value, ours: &Value) -> Option<Value> {
     Some(serde_json::from_str(&patch.body).unwrap())
 }
 
-/// The server's status after the patch.
+/// Returns the server's status after the patch.
 fn applied(server: &Value, patch: &Value) -> Value {
     let pod = json!({ "metadata": {}, "status": server });
     strategic::merge(pod, patch.clone()).unwrap()["status"].clone()
@@ -124,7 +124,8 @@ fn each_patch_makes_the_servers_status_ours() {
     let phase = |value: &Value| value["phase"].clone();
     assert_eq!((phase(&server), &server["podIP"]), (phase(&completed()), &"10.88.0.9".into()));
     let sent = patch(&Reported::default(), &pending(), &running()).unwrap();
-    // As recorded: what a condition no longer has is null, and nothing else of it is repeated.
+    // As recorded from a kubelet: the fields that a condition no longer has are null, and unchanged fields are not
+    // repeated.
     let ready = &sent["status"]["conditions"][2];
     let expected = json!({
         "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-22T07:43:27Z", "message": null,
@@ -279,7 +280,7 @@ fn an_end_that_the_server_keeps_stays_until_the_container_has_ended_again() {
         (&own("Unheard"), 0, true),
     ] {
         assert_eq!(sent(spec, code, &running()).is_none(), is_final, "{spec} {code}");
-        // Another end is accepted.
+        // Another termination is accepted.
         let again = sent(spec, code, &ended(7)).unwrap();
         assert_eq!(again[0]["state"]["terminated"]["exitCode"], 7, "{spec}");
     }
@@ -310,6 +311,6 @@ fn a_node_adds_its_addresses_and_the_generation() {
     assert_eq!((&value["observedGeneration"], &value["conditions"][0]["observedGeneration"]), (&3.into(), &3.into()));
     complete(&mut ours, &[], false, Some(0), None);
     assert_eq!((ours.observed_generation, ours.host_ip), (None, None));
-    // A status without anything, and one with a time that JSON cannot have.
+    // An empty status has nothing to report.
     assert!(Reported::default().patch(&UID.into(), None, &PodStatus::default(), &FinalEnds::default()).is_none());
 }

@@ -79,7 +79,7 @@ fn resource(selector: &ResourceFieldSelector, spec: &PodSpec, at: At<'_>, faults
     let at = at.field("divisor");
     match Quantity::parse(&divisor.0) {
         Err(why) => faults.invalid(at, &divisor.0, why),
-        // As if it were not set.
+        // Zero is treated as if the divisor were not set.
         Ok(divisor) if divisor.is_zero() => {}
         Ok(found) if supported.iter().any(|known| Quantity::parse(known) == Ok(found)) => {}
         Ok(_) => {

@@ -10,7 +10,7 @@ pub(super) fn mode(mode: Option<i32>, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// The path of a file in a volume.
+/// Checks the path of a file in a volume.
 pub(super) fn file_path(path: &str, at: At<'_>, faults: &mut Faults) {
     if path.is_empty() {
         return faults.required(at, "");
@@ -21,7 +21,7 @@ pub(super) fn file_path(path: &str, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// A relative path that does not leave its directory.
+/// Checks that a path is relative and does not leave its directory.
 pub(super) fn descending(path: &str, at: At<'_>, faults: &mut Faults) {
     if path.starts_with('/') {
         faults.invalid(at, path, "must be a relative path");

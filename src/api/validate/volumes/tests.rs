@@ -2,7 +2,7 @@ use crate::api::document::context::Context;
 use crate::api::document::read;
 use serde_json::{Value, json};
 
-/// The faults of a pod, without the two fields that `unsupported` rejects.
+/// Returns the faults of a pod with this spec, as `field: message`.
 fn faults(spec: Value) -> Vec<String> {
     let manifest = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec});
     let context = Context::new("lab", "now");
@@ -11,7 +11,7 @@ fn faults(spec: Value) -> Vec<String> {
     shown.collect()
 }
 
-/// The faults of one volume.
+/// Returns the faults of one volume.
 fn of_volume(source: Value) -> Vec<String> {
     let mut volume = json!({"name": "v"});
     volume.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
@@ -19,7 +19,7 @@ fn of_volume(source: Value) -> Vec<String> {
     faults.into_iter().map(|fault| fault.strip_prefix("spec.volumes[0]").unwrap_or(&fault).to_owned()).collect()
 }
 
-/// The faults of one volumeMount of the volume `v`.
+/// Returns the faults of one volumeMount of the volume `v`.
 fn of_mount(mount: Value, security: Value) -> Vec<String> {
     let faults = faults(json!({
         "volumes": [{"name": "v", "emptyDir": {}}],

@@ -4,14 +4,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-/// Made with `openssl dgst -sha256 -hmac`, for the payload `payload` with a line break.
+/// A signature that was created with `openssl dgst -sha256 -hmac`, for the payload `payload` with a line break.
 const SIGNED: &str = "eyJhbGciOiJIUzI1NiIsImtpZCI6IjA3NDAxYiJ9..cbzFTPzHxmMBW2Y2PQ3PQ8TCunAEm7E5dUjmEdM-ie8";
 
 fn token() -> Token {
     Token::parse("07401b.f395accd246ae52d").unwrap()
 }
 
-/// The signature of the payload.
+/// Returns the signature of the payload.
 fn sign(header: &Value, payload: &str, secret: &str) -> String {
     let header = URL_SAFE_NO_PAD.encode(header.to_string());
     let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(payload));
@@ -87,7 +87,7 @@ fn every_ca_has_to_have_one_of_the_keys() {
     let pins = |of: &Contents| Pins::Hashes(hashes(of));
     assert!(check_pins(&ours, &pins(&ours)).is_ok() && check_pins(&both, &pins(&both)).is_ok());
     assert!(check_pins(&ours, &Pins::Unsafe).is_ok());
-    // A CA beside the right one.
+    // A second CA beside the right one.
     assert!(check_pins(&both, &pins(&ours)).is_err());
     let error = check_pins(&ours, &pins(&contents(&other.pem))).unwrap_err();
     assert!(error.contains(&hashes(&ours)[0].to_string()), "{error}");
@@ -110,7 +110,8 @@ fn a_cluster_info_with_other_content_is_an_error() {
     }
 }
 
-/// Discovers a server that gives these answers, one for each request. Returns the result and the number of requests.
+/// Runs the discovery with a server that sends these responses, one for each request. Returns the result and the
+/// number of requests.
 fn discovered(ca: &Ca, pins: Pins, answers: &[String]) -> (Result<Contents, (DiscoveryStage, String)>, usize) {
     let certified = ca.server("127.0.0.1", (2020, 2100));
     let server = Server::start(&Options { certified, client_ca: None, protocol: b"h2", max_streams: 100 });
@@ -127,7 +128,7 @@ fn discovered(ca: &Ca, pins: Pins, answers: &[String]) -> (Result<Contents, (Dis
     (client.join().unwrap(), count)
 }
 
-/// A signed cluster-info with this CA.
+/// Returns a signed cluster-info with this CA.
 fn cluster_info(ca: &Ca, server: &str) -> String {
     let data = STANDARD.encode(&ca.pem);
     let kubeconfig =
@@ -145,17 +146,17 @@ fn a_cluster_is_found_if_both_answers_are_equal_and_the_ca_verifies_the_server()
     assert_eq!((found.server.as_str(), count), ("https://a:6443", 2));
     let pins = Pins::Hashes(hashes(&found));
     assert!(discovered(&ca, pins.clone(), &[info.clone(), info.clone()]).0.is_ok());
-    // The second answer differs, though it is signed, too.
+    // The second response differs, although it is also signed.
     let (result, _) = discovered(&ca, pins.clone(), &[info.clone(), cluster_info(&ca, "https://b:6443")]);
     assert!(matches!(&result, Err((DiscoveryStage::Verified, why)) if why.contains("differently")));
-    // The holder of a token shows a CA of its own.
+    // Someone who knows the token presents another CA.
     let of_other = cluster_info(&other, "https://a:6443");
     let (result, count) = discovered(&ca, pins, &[of_other.clone(), of_other.clone()]);
     assert!(
         matches!(&result, Err((DiscoveryStage::Authority, why)) if why.contains("does not match: its hash"))
             && count == 1
     );
-    // Without a pin, the CA must at least be the one of the server.
+    // Without a pin, the CA must at least have signed the server's certificate.
     let (result, count) = discovered(&ca, Pins::Unsafe, &[of_other.clone(), of_other]);
     assert!(matches!(&result, Err((DiscoveryStage::Verified, why)) if why.contains("not signed by")) && count == 1);
 }

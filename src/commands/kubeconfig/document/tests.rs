@@ -123,7 +123,7 @@ fn everything_else_in_a_kubeconfig_stays_as_it_is() {
         for gone in ["insecure-skip-tls-verify", "secret", "https://old:1"] {
             assert!(!text.contains(gone), "{gone}: {text}");
         }
-        // Another time, nothing changes but the values.
+        // A repetition changes nothing but the values.
         assert_eq!(merged(&text, &access("wherry@boat-7"), false).unwrap(), text);
         let more = merged(&text, &access("second"), false).unwrap();
         assert_eq!(more.matches("name: second").count(), 3, "{more}");
@@ -134,7 +134,7 @@ fn everything_else_in_a_kubeconfig_stays_as_it_is() {
     assert!(text.contains("namespace: dock") && !text.contains("namespace: shop"), "{text}");
 }
 
-/// The value at a path; an item of a list is selected by its name.
+/// Returns the value at a path. An item of a list is selected by its name.
 fn at_path<'a>(entries: &'a [MapEntry], path: &[&str]) -> &'a Value {
     let (first, rest) = path.split_first().unwrap();
     let mut value = &entries.iter().find(|e| e.key == *first).unwrap().node.value;
@@ -150,7 +150,7 @@ fn at_path<'a>(entries: &'a [MapEntry], path: &[&str]) -> &'a Value {
     value
 }
 
-/// The value without lines.
+/// Formats a value without its line numbers.
 fn plain(value: &Value) -> String {
     match value {
         Value::List(items) => format!("{:?}", items.iter().map(|i| plain(&i.value)).collect::<Vec<_>>()),
@@ -181,7 +181,7 @@ fn a_file_that_is_not_a_kubeconfig_is_an_error_with_its_line() {
     }
 }
 
-/// Readers of YAML 1.1 (kubectl) take more words for booleans and numbers than readers of YAML 1.2.
+/// YAML 1.1 parsers (kubectl) interpret more words as booleans and numbers than YAML 1.2 parsers.
 #[test]
 fn names_with_a_meaning_in_yaml_are_quoted_and_keep_their_value() {
     for name in [
@@ -243,7 +243,7 @@ fn names_with_a_meaning_in_yaml_are_quoted_and_keep_their_value() {
         let is_quoted = scalar.starts_with(['"', '\'']);
         assert!(is_quoted || ["a\\b", "größe", "\u{1f6a2}"].contains(&name), "{scalar}");
     }
-    // A long value stays on its line.
+    // A long value stays on one line.
     let long = "x".repeat(5000);
     let text = merged("", &KubeconfigEntries { key: &long, ..access("w") }, false).unwrap();
     assert_eq!(text.lines().filter(|l| l.len() > 5000).count(), 1);

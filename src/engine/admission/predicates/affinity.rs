@@ -1,5 +1,5 @@
-//! Matches the node's labels against `nodeSelector` and the terms of the required node affinity. Both functions return
-//! the mismatches as text for people.
+//! Matches the node's labels against `nodeSelector` and the terms of the required node affinity. Both functions
+//! return the mismatches as text for users.
 
 use crate::api::k8s::{NodeSelectorRequirement, NodeSelectorTerm};
 use crate::api::node_facts::NodeFacts;
@@ -7,7 +7,7 @@ use crate::api::node_facts::NodeFacts;
 /// The only field that `matchFields` supports.
 const NAME: &str = "metadata.name";
 
-/// The entries of a `nodeSelector` that do not match the node.
+/// Returns the entries of a `nodeSelector` that do not match the node.
 pub(super) fn of_selector<'a>(
     selector: impl IntoIterator<Item = (&'a String, &'a String)>,
     node: &NodeFacts,
@@ -19,7 +19,8 @@ pub(super) fn of_selector<'a>(
         .collect()
 }
 
-/// None if one of the terms matches. Otherwise the reason for each term. An empty list of terms matches nothing.
+/// Returns None if one of the terms matches, otherwise the mismatch of each term. An empty list of terms matches
+/// nothing.
 pub(super) fn of_terms(terms: &[NodeSelectorTerm], node: &NodeFacts) -> Option<String> {
     let mut mismatches = Vec::new();
     for (i, term) in terms.iter().enumerate() {
@@ -34,7 +35,7 @@ pub(super) fn of_terms(terms: &[NodeSelectorTerm], node: &NodeFacts) -> Option<S
     }
 }
 
-/// The first requirement of the term that does not match.
+/// Returns the first requirement of the term that does not match.
 fn mismatch(term: &NodeSelectorTerm, node: &NodeFacts) -> Option<String> {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
@@ -58,7 +59,7 @@ fn has(key: &str, value: Option<&str>) -> String {
     }
 }
 
-/// The requirement as text, if it does not match.
+/// Returns the requirement as text if it does not match.
 fn unmet(
     requirement: &NodeSelectorRequirement,
     value: Option<&str>,
@@ -73,8 +74,8 @@ fn unmet(
     }
 }
 
-/// Whether the requirement matches a label of this value. None if the operator is unknown or its values are invalid;
-/// the term then does not match, as in the scheduler.
+/// Reports whether the requirement matches a label with this value. None if the operator is unknown or its values are
+/// invalid; the term then does not match, as in the scheduler.
 fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> Option<bool> {
     let values = requirement.values.as_deref().unwrap_or_default();
     let is_one_of_them = || values.iter().any(|one| Some(one.as_str()) == value);
@@ -96,7 +97,7 @@ fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> Option<b
     }
 }
 
-/// A field supports less: the node's name, and `In` or `NotIn` with one value.
+/// Like `holds`, but for a field: only the node's name is supported, and only `In` or `NotIn` with one value.
 fn holds_of_field(requirement: &NodeSelectorRequirement, value: Option<&str>) -> Option<bool> {
     let one_value = requirement.values.as_ref().is_some_and(|values| values.len() == 1);
     let possible = one_value && matches!(requirement.operator.as_str(), "In" | "NotIn") && value.is_some();

@@ -7,7 +7,7 @@ use crate::api::source::Source;
 use crate::api::taints::NoExecute;
 use serde_json::{Value, json};
 
-/// A defaulted pod with this spec, on the node `lab`.
+/// Makes a defaulted pod with this spec, on the node `lab`.
 pub(in super::super) fn pod(spec: Value) -> Pod {
     let mut object = serde_json::from_value(json!({ "metadata": { "name": "p" }, "spec": spec })).unwrap();
     let uid = Uid::from("u");
@@ -30,7 +30,7 @@ fn found(spec: Value) -> Vec<(String, String)> {
     against(&pod(spec), &node()).into_iter().map(|r| (r.reason.to_string(), r.message)).collect()
 }
 
-/// The detail of the only refusal, after the kubelet's message; empty if there is none.
+/// Returns the detail of the only refusal, after the kubelet's message; empty if there is none.
 fn detail(spec: Value, reason: &str, words: &str) -> String {
     match &found(spec)[..] {
         [] => String::new(),

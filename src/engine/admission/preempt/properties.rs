@@ -28,7 +28,7 @@ fn below(rng: &mut Rng, n: u64) -> u64 {
     rng.draw() % n
 }
 
-/// Random pods and a random need, often of a single resource.
+/// Makes random pods and a random need, often of a single resource.
 fn node(rng: &mut Rng) -> (Resources, Vec<Pod>) {
     let pods = (0..below(rng, 12)).map(|i| {
         let qos = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort][below(rng, 3) as usize];

@@ -57,7 +57,7 @@ fn pods(text: &str) -> Vec<Pod> {
     text.split(',').map(str::trim).filter(|text| !text.is_empty()).map(pod).collect()
 }
 
-/// The names of the victims for a pod of this priority; "none" if all candidates do not free enough.
+/// Returns the names of the victims for a pod of this priority, or "none" if all candidates do not free enough.
 fn chosen_by(by: i32, what: &str, among: &str) -> String {
     let pods = pods(among);
     let mut candidates: Vec<Candidate<'_>> = pods
@@ -83,7 +83,7 @@ fn chosen_by(by: i32, what: &str, among: &str) -> String {
     all.map_or("none".to_owned(), |all| all.iter().map(Uid::as_str).collect::<Vec<_>>().join(" "))
 }
 
-/// Each case: the need, the pods, and the expected victims.
+/// Checks cases. Each case contains the need, the pods, and the expected victims.
 fn check(cases: &[(&str, &str, &str)]) {
     for (what, among, wanted) in cases {
         assert_eq!(&chosen_by(CRITICAL, what, among), wanted, "{what} of {among}");
@@ -250,8 +250,8 @@ fn a7_one_that_covers_the_need_is_nearer_than_several_smaller_ones() {
 #[test]
 fn a7_several_resources_count_together() {
     check(&[
-        // A pod with 6 of 10 of both is nearer than one with all of one: 2 * 0.4^2 against 1. The tie after it goes to
-        // the smaller memory request.
+        // A pod that frees 6 of 10 of both resources is nearer than one that frees all of one: 2 * 0.4^2 against 1.
+        // The following tie goes to the smaller memory request.
         ("c10 m10", "a:B c10, b:B m10, c:B c6 m6", "c a b"),
         ("c10 m10", "a:B c10 m9, b:B c9 m10, c:B c10 m10", "c"),
         ("c10 m10", "a:B c10 m9, b:B c9 m10", "a b"),

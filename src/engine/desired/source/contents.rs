@@ -1,8 +1,8 @@
 //! The documents of a file, compared with its previous documents (D2). An unchanged document keeps its object, a broken
 //! one keeps its last good version.
 //!
-//! A pod is in force once its classes are known, because its priority is unknown before (A5). Until then the last good
-//! version of the pod stays in force, as for a broken document.
+//! A pod is in force once its classes are known, because its priority is unknown before that (A5). Until then, the
+//! last good version of the pod stays in force, as for a broken document.
 
 use crate::api::data_object::DataObject;
 use crate::api::document::{Document, Key, Object};
@@ -24,7 +24,7 @@ pub(super) enum Thing {
     Data(Rc<DataObject>),
     /// A pod with the values of its classes.
     Accepted(AcceptedPod),
-    /// A pod that has no values of its classes yet, and its last good version.
+    /// A pod without the values of its classes, and its last good version.
     New(Rc<Pod>, Option<Box<Held>>),
 }
 
@@ -48,7 +48,7 @@ impl Held {
         Held { thing, content: Some(content.to_string().into()) }
     }
 
-    /// A document from a record, with the values that its classes gave it (D2).
+    /// Makes a document from a record, with the values that its classes gave it (D2).
     pub(super) fn recorded(object: Object, given: Given, content: &Value) -> Held {
         let mut held = Held::new(object, content);
         if let Thing::New(pod, _) = held.thing {
@@ -70,7 +70,7 @@ impl Held {
         }
     }
 
-    /// The number of the document in its file.
+    /// Returns the number of the document in its file.
     pub(super) fn number(&self) -> u32 {
         match &self.thing {
             Thing::Class(class) => class.source.document,
@@ -89,7 +89,7 @@ impl Held {
         }
     }
 
-    /// The version in force: this one, or the last good one of a new pod.
+    /// Returns the version in force: this one, or the last good one of a new pod.
     pub(super) fn in_force(&self) -> Option<&Held> {
         match &self.thing {
             Thing::New(_, last_good) => last_good.as_deref().and_then(Held::in_force),
@@ -121,12 +121,12 @@ impl Held {
         if let Thing::Accepted(pod) = &self.thing { Some(pod) } else { None }
     }
 
-    /// The values of the classes of an accepted pod; none for other documents.
+    /// Returns the values of the classes of an accepted pod; none for other documents.
     pub(super) fn given(&self) -> Given {
         self.accepted().map(|accepted| accepted.given.clone()).unwrap_or_default()
     }
 
-    /// The document with its last good version; None if it is not a pod.
+    /// Returns the document with its last good version; None if it is not a pod.
     pub(super) fn pod_document(&self) -> Option<PodDocument> {
         match &self.thing {
             Thing::Class(_) | Thing::RuntimeClass(_) | Thing::Data(_) => None,
@@ -138,14 +138,14 @@ impl Held {
         }
     }
 
-    /// The pod that has no values of its classes yet.
+    /// Returns the pod, if it does not have the values of its classes yet.
     pub(super) fn new_pod(&self) -> Option<&Rc<Pod>> {
         if let Thing::New(pod, _) = &self.thing { Some(pod) } else { None }
     }
 
-    /// True for a pod that needs the record of its file when the file is read for the first time: a version that was
-    /// accepted earlier keeps the values of its classes, and a version whose class does not exist needs its last good
-    /// version.
+    /// Returns true for a pod that needs the record of its file when the file is read for the first time: a version
+    /// that was accepted earlier keeps the values of its classes, and a version whose class does not exist needs its
+    /// last good version.
     fn needs_record(&self) -> bool {
         self.new_pod().is_some_and(|pod| {
             let spec = pod.spec();
@@ -202,7 +202,7 @@ pub(super) fn merge(
     (now, problems)
 }
 
-/// A document with a new good version is replaced. A pod keeps the old version until the new one is accepted.
+/// Replaces the documents that have a new good version. A pod keeps the old version until the new one is accepted.
 fn replace_old(old: &mut [Option<Held>], now: &mut [Held]) {
     for place in old {
         let Some(key) = place.as_ref().map(Held::key) else { continue };
@@ -215,7 +215,7 @@ fn replace_old(old: &mut [Option<Held>], now: &mut [Held]) {
     }
 }
 
-/// Puts the last good versions of broken documents in their places. `broken`: the place and the name of each.
+/// Puts the last good versions of broken documents in their positions. `broken`: the position and the name of each.
 fn keep_broken(mut old: Vec<Option<Held>>, broken: Vec<(usize, Option<Key>)>, now: &mut Vec<Held>) {
     let mut kept = 0;
     let mut unsure = false;

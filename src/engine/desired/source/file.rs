@@ -1,4 +1,4 @@
-//! One file of the directory: its documents, and the versions that its record has.
+//! One file of the directory: its documents, and the versions that its record contains.
 
 use super::contents::Held;
 use crate::api::objects::Given;
@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 #[derive(Debug, Default)]
 pub(super) struct File {
     pub(super) documents: Vec<Held>,
-    /// The versions that the record on the disk has. None: there is no record, or its content is not certain.
+    /// The versions that the record on the disk contains. None: there is no record, or its content is uncertain.
     pub(super) recorded: Option<Fingerprint>,
 }
 
@@ -27,13 +27,13 @@ impl Fingerprint {
         let mut hasher = DefaultHasher::new();
         for (digest, given) in versions {
             digest.hash(&mut hasher);
-            // The values have no hash of their own.
+            // The values do not implement `Hash`.
             format!("{:?}", given.borrow()).hash(&mut hasher);
         }
         Fingerprint(hasher.finish())
     }
 
-    /// None: no document is in force, so there is no record.
+    /// Returns the fingerprint of the documents in force. None: no document is in force, so there is no record.
     pub(super) fn of_file(file: &File) -> Option<Fingerprint> {
         file.in_force().next()?;
         Some(Fingerprint::of(file.in_force().map(|held| (held.digest(), held.given()))))

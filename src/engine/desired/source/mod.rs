@@ -1,6 +1,6 @@
 //! The files of the manifest directory (D1 to D3): which version of each document is in force. The reader of the
-//! directory reports what it sees (`api/manifest_report`). A file that is broken, cannot be read or is not read yet
-//! keeps its last good version (`contents`), also over a restart (`records`).
+//! directory reports what it sees (`api/manifest_report`). A file that is broken, cannot be read or has not been read
+//! yet keeps its last good version (`contents`), even across a restart (`records`).
 
 mod contents;
 mod file;
@@ -34,7 +34,7 @@ use std::path::Path;
 pub const OPEN_SECRET: &str = "contains a Secret, and every user of this machine can read the file; chmod o-r, or move \
                                the Secret to a file of its own";
 
-/// What the rules about files need from outside.
+/// The settings and the time that the rules about files need.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
     /// The manifest directory.
@@ -46,12 +46,12 @@ pub struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// The path of a file, as documents, problems and people name it.
+    /// Returns the path of a file, as documents, problems and people name it.
     fn path(&self, name: &OsStr) -> String {
         Path::new(self.directory).join(name).to_string_lossy().into_owned()
     }
 
-    /// Calls `read` with the context in which documents become objects. `config.seen` is the present time.
+    /// Calls `read` with the context in which documents become objects. `config.seen` is the current time.
     fn context<R>(&self, credentials: &NamedCredentials, read: impl FnOnce(Context<'_>) -> R) -> R {
         let seen = self.now.wall.timestamp().map(|time| time.to_string()).unwrap_or_default();
         credentials.with(|credentials| read(Context { node_name: self.node_name, seen: &seen, credentials }))
@@ -61,7 +61,7 @@ impl Setting<'_> {
 #[derive(Debug, Default)]
 pub struct ManifestFiles {
     files: BTreeMap<OsString, File>,
-    /// As of the last report.
+    /// The state of the directory in the last report.
     directory: DirectoryState,
     missing: BTreeSet<OsString>,
     problems: OpenProblems,
@@ -77,24 +77,24 @@ enum Progress {
     /// The first scan is not complete (D1).
     #[default]
     FirstScan,
-    /// More changes of the same moment follow.
+    /// More changes that were made at the same time follow.
     MoreFollows,
     Complete,
 }
 
 impl ManifestFiles {
-    /// The current problems, by path.
+    /// Returns the current problems, by path.
     pub fn problems(&self) -> impl Iterator<Item = &OpenProblem> {
         self.problems.iter()
     }
 
-    /// The number of files, broken ones included.
+    /// Returns the number of files, including broken ones.
     pub fn count(&self) -> usize {
         self.files.len()
     }
 
-    /// Returns true if the directory is readable, and is the one whose manifests are in force: files can be added to
-    /// it.
+    /// Returns true if the directory is readable, and is the one whose manifests are in force, so that files can be
+    /// added to it.
     pub fn are_writable(&self) -> bool {
         self.progress != Progress::FirstScan && self.directory == DirectoryState::Usable
     }
@@ -105,7 +105,7 @@ impl ManifestFiles {
             (Progress::FirstScan, true) => Progress::FirstScan,
             (_, true) => Progress::MoreFollows,
             (before, false) => {
-                // An empty directory is read, too.
+                // An empty directory has been read, too.
                 self.changed |= before == Progress::FirstScan;
                 Progress::Complete
             }
@@ -125,8 +125,8 @@ impl ManifestFiles {
         self.directory = directory;
     }
 
-    /// All objects in the order of their paths, if they have changed. Two pods with the same name are both included
-    /// (`precedence` decides between them, D4).
+    /// Returns all objects in the order of their paths, if they have changed. Two pods with the same name are both
+    /// included (`precedence` decides between them, D4).
     pub fn take_objects(&mut self) -> Option<Objects> {
         if !self.changed || self.progress != Progress::Complete || self.is_being_renamed() {
             return None;
@@ -141,7 +141,7 @@ impl ManifestFiles {
         })
     }
 
-    /// These pods have the values of their classes now. Their records will contain the values.
+    /// Takes the pods that now have the values of their classes. Their records will contain these values.
     pub fn accept(&mut self, pods: &[AcceptedPod]) {
         let pods: BTreeMap<_, _> = pods.iter().map(|accepted| (version(&accepted.pod), accepted)).collect_map();
         for (name, file) in &mut self.files {
@@ -155,7 +155,7 @@ impl ManifestFiles {
         }
     }
 
-    /// Replaces the problems between objects of all files.
+    /// Replaces the problems in the relations between objects, for all files.
     pub fn object_problems(&mut self, mut problems: Vec<Problem>, setting: &Setting<'_>, outbox: &mut Outbox) {
         for name in self.files.keys() {
             let path = setting.path(name);
@@ -165,7 +165,7 @@ impl ManifestFiles {
         }
     }
 
-    /// When `write_records` has something to do.
+    /// Returns when `write_records` has something to do.
     pub fn next_deadline(&self) -> Option<Boot> {
         self.records.next_deadline()
     }
@@ -178,7 +178,7 @@ impl ManifestFiles {
         }
     }
 
-    /// The write of records has ended.
+    /// Handles the result of the write of records.
     pub fn records_written(&mut self, result: Result<(), String>, setting: &Setting<'_>, outbox: &mut Outbox) {
         let problem = result
             .as_ref()
@@ -189,7 +189,8 @@ impl ManifestFiles {
         self.problems.set(None, setting.directory, Kind::Record, problems, setting.now, outbox);
     }
 
-    /// Until the old name of a renamed file counts as removed, its objects exist twice. This is not a conflict.
+    /// Returns true while the objects of a renamed file exist twice, because its old name is not considered removed
+    /// yet. This is not a conflict.
     fn is_being_renamed(&self) -> bool {
         let (leaving, staying): (Vec<_>, Vec<_>) =
             self.files.iter().partition(|(name, _)| self.missing.contains(*name));
@@ -212,7 +213,7 @@ impl ManifestFiles {
                 let problem = Problem::of_file(&recalled.path, why);
                 self.keep(&name, recalled, problem, setting, outbox);
             }
-            // The file may be incomplete, so its text counts only if no other version is known.
+            // The file may be incomplete, so its text is used only if no other version is known.
             FileContent::Text(text) if !text.settled && (recalled.documents.is_some() || is_known) => {
                 self.restore(&name, recalled, setting, outbox);
             }
@@ -220,7 +221,7 @@ impl ManifestFiles {
         }
     }
 
-    /// The file was read.
+    /// Takes the text of a file that was read.
     fn read(
         &mut self,
         name: &OsStr,
@@ -273,7 +274,7 @@ impl ManifestFiles {
         self.problems.set(Some(name), &path, Kind::Content, vec![problem], setting.now, outbox);
     }
 
-    /// Brings the recorded version of a file into force, unless another version already is.
+    /// Brings the recorded version of a file into force, unless another version already is in force.
     fn restore(&mut self, name: &OsStr, recalled: Recalled<'_>, setting: &Setting<'_>, outbox: &mut Outbox) {
         if self.files.contains_key(name) {
             return;
@@ -310,7 +311,7 @@ impl Recalled<'_> {
         Some(Fingerprint::of(versions))
     }
 
-    /// The last good version of the file.
+    /// Returns the last good version of the file.
     fn documents(self, setting: &Setting<'_>, outbox: &mut Outbox) -> Vec<Held> {
         let mut held = Vec::new();
         for RecordedDocument { number, content, given, .. } in self.documents.into_iter().flatten() {
@@ -320,8 +321,8 @@ impl Recalled<'_> {
                 Err(problems) => {
                     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
                     let message = format!(
-                        "a document in the record of the last good version of {} is not valid any more and does not \
-                         count ({}); correct the manifest",
+                        "a document in the record of the last good version of {} is no longer valid and is ignored \
+                         ({}); correct the manifest",
                         self.path,
                         problems.join("; ")
                     );

@@ -1,4 +1,4 @@
-//! The current problems of manifests, each with the time since which it exists.
+//! The current problems of manifests, each with the time at which it appeared.
 
 use crate::api::problem::Problem;
 use crate::api::time::{Boot, Now, Wall};
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Record,
 }
 
-/// The problems of one path, and the time since which they exist.
+/// The problems of one path, and the time since which the path has had problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenProblem {
     pub path: String,
@@ -30,7 +30,7 @@ pub struct OpenProblem {
     pub problems: Vec<Problem>,
 }
 
-/// When problems were logged, and which.
+/// When problems were last logged, and these problems.
 type Logged = (Boot, Vec<Problem>);
 
 #[derive(Debug, Default)]

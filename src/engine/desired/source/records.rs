@@ -1,5 +1,5 @@
-//! Which records of manifests have to be written (D2). One write is in flight at a time, with a few records. A pod
-//! never waits for it.
+//! Decides which records of manifests have to be written (D2). One write is in flight at a time, with a few records.
+//! A pod never waits for a write.
 
 use super::contents::Held;
 use super::file::{File, Fingerprint};
@@ -23,7 +23,7 @@ pub(super) struct Records {
     unchecked: BTreeSet<OsString>,
     /// The files of the write in flight, with what it writes. None: the record is removed.
     in_flight: BTreeMap<OsString, Option<Fingerprint>>,
-    /// The last write failed; the next one is at this time.
+    /// The last write failed; the next attempt is at this time.
     again_at: Option<Boot>,
 }
 
@@ -69,8 +69,8 @@ impl Records {
             if let Some(file) = files.get_mut(&name).filter(|_| well) {
                 file.recorded = fingerprint;
             }
-            // Otherwise it is checked again: the write failed, the file has changed since, or the contents are not
-            // needed any more.
+            // Otherwise the file is checked again: the write failed, the file has changed since, or the contents are
+            // no longer needed.
             let is_removed = well && fingerprint.is_none() && !files.contains_key(&name);
             if !is_removed {
                 self.unchecked.insert(name);
@@ -85,7 +85,7 @@ fn update_of(held: &Held) -> DocumentUpdate {
     DocumentUpdate { number, digest, content: held.content.clone(), given }
 }
 
-/// The record has them.
+/// Drops the contents of the documents, because the record contains them.
 fn drop_contents(file: &mut File) {
     file.documents.iter_mut().filter_map(Held::in_force_mut).for_each(|held| held.content = None);
 }

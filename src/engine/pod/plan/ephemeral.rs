@@ -1,5 +1,5 @@
-//! W29: ephemeral containers. They start when no other container of the pod has a step to make, even while init
-//! containers run, and each at most once.
+//! W29: ephemeral containers. Each starts at most once. It starts when the plan has no step for any other container
+//! of the pod, even while init containers run.
 
 use super::input::PlanInput;
 use super::next_step::Next;
@@ -8,18 +8,20 @@ use crate::api::ephemeral::Ephemeral;
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::pod::Pod;
 
-/// The container whose processes this ephemeral container has to see; None if it does not run.
+/// Returns the target container of this name, whose processes an ephemeral container has to see; None if it does not
+/// run.
 pub fn target<'f>(facts: &'f PodFacts, name: &str) -> Option<&'f ContainerFact> {
     newest(facts, name).filter(|c| c.state == ContainerState::Running)
 }
 
-/// An ephemeral container whose target does not run waits for it.
+/// Returns the name of the target for which this ephemeral container waits; None if the target runs, or there is no
+/// target.
 pub fn waits_for_target<'p>(pod: &'p Pod, facts: &PodFacts, name: &str) -> Option<&'p str> {
     let name_of_target = pod.ephemeral(name)?.target.as_deref()?;
     target(facts, name_of_target).is_none().then_some(name_of_target)
 }
 
-/// Returns true if it has had its one start.
+/// Returns true if the ephemeral container has already been started. It is not started a second time.
 pub fn has_begun(c: &ContainerFact) -> bool {
     c.state != ContainerState::Created && !c.start_was_given_up()
 }
@@ -38,7 +40,7 @@ pub(super) fn next(input: &PlanInput<'_>, current: &SandboxFact) -> Next {
             Some(c) if c.state == ContainerState::Created && c.sandbox == current.id => {
                 return Next::Start { index, id: c.id.clone() };
             }
-            // Its sandbox is gone, or the runtime gave up the start. It never ran.
+            // Its sandbox is gone, or the runtime abandoned the start. The container never ran.
             Some(c) => return input.create(index, Some(c)),
         }
     }

@@ -1,8 +1,9 @@
 //! W11: init containers run one after another, each until it succeeds, before the main containers. Sidecars among them
 //! are started in order and kept running.
 //!
-//! Only what happened in the current sandbox counts: in a new sandbox the sequence starts again from the first (W13).
-//! The furthest step reached counts, because the dead instances of earlier steps may already be removed.
+//! Only containers in the current sandbox are considered: in a new sandbox the sequence starts again from the first
+//! init container (W13). The furthest container that ran determines the progress, because the dead instances of
+//! earlier containers may already be removed.
 
 use super::input::PlanInput;
 use super::next_step::Next;
@@ -20,11 +21,12 @@ pub(super) enum Init {
 
 pub(super) fn next(input: &PlanInput<'_>, current: &SandboxFact) -> Init {
     let init = input.pod.init_containers();
-    // The current instance of that name in this sandbox. If the runtime does not report the sandbox, assume this one.
+    // The current instance of that name in this sandbox. If the runtime does not report a container's sandbox, assume
+    // this one.
     let of_this = |c: &ContainerFact| c.sandbox == current.id || c.sandbox.as_str().is_empty();
     let here = |name: &str| -> Option<&ContainerFact> { newest(input.facts, name).filter(|c| of_this(c)) };
-    // A container is created only after all containers before it have succeeded. With a fixed UID it may belong to
-    // another version of the pod, so it must also have run.
+    // A container is created only after all containers before it have succeeded. In a pod with a fixed UID, a
+    // container may belong to another version of the pod, so it must also have run.
     let own_uid = input.pod.has_own_uid();
     let ran = |name: &str| {
         let mut all = input.facts.containers.iter().filter(|c| c.name == name && of_this(c));

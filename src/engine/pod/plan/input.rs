@@ -1,4 +1,4 @@
-//! What a plan depends on.
+//! The input of the planner.
 
 use super::next_step::Next;
 use super::observed::{has_old_image, newest, restarts};
@@ -17,19 +17,20 @@ pub struct PlanInput<'a> {
     pub first_attempt: u32,
     /// Objects of other owners under the pod's UID; their attempt numbers are taken (W21).
     pub foreign: &'a ForeignObjects,
-    /// The first attempt number of a container of that name that the runtime has not refused as taken.
+    /// By container name: the first attempt number that the runtime has not refused as taken.
     pub first_free: &'a dyn Fn(&str) -> u32,
-    /// The container of that name has to wait for a back-off or after an error.
+    /// Whether the container of that name has to wait, for a back-off or after an error.
     pub held: &'a dyn Fn(&str) -> bool,
-    /// The dead sandbox has been stopped, so its network is released. The sandbox state does not show this.
+    /// Whether the dead sandbox has been stopped, so that its network is released. The sandbox state does not show
+    /// this.
     pub stopped: &'a dyn Fn(&SandboxId) -> bool,
     /// A cancelled call may still take effect.
     pub in_doubt: bool,
-    /// A running container has started: its startup probe succeeded, or it has none.
+    /// Whether a running container has started: its startup probe succeeded, or it has none.
     pub started: &'a dyn Fn(&ContainerFact) -> bool,
     /// W29: the ephemeral containers that were started.
     pub begun_ephemeral: &'a BTreeSet<String>,
-    /// W10: containers that were stopped to start again. They restart whatever the policy is.
+    /// W10: containers that were stopped for a restart. They restart whatever the restart policy is.
     pub restarting: &'a Restarting,
 }
 
@@ -44,7 +45,7 @@ impl PlanInput<'_> {
         restarts(policy, c) || self.restarting.contains(&c.id)
     }
 
-    /// Returns true if a container that was stopped to start again has ended, and its successor does not exist yet.
+    /// Returns true if a container that was stopped for a restart has ended, and its successor does not exist yet.
     pub(super) fn is_restarting(&self) -> bool {
         let mut newest = self.pod.all_containers().filter_map(|spec| newest(self.facts, &spec.name));
         newest.any(|c| c.state == ContainerState::Exited && self.restarting.contains(&c.id))
@@ -55,7 +56,7 @@ impl PlanInput<'_> {
         c.state == ContainerState::Created && c.sandbox == current.id && !has_old_image(self.pod, c)
     }
 
-    /// The next instance of a container, under a free attempt number.
+    /// Returns the step that creates the next instance of a container, under a free attempt number.
     pub(super) fn create(&self, index: usize, last: Option<&ContainerFact>) -> Next {
         let name = &self.pod.at(index).name;
         let attempt = last.map_or(0, |c| c.attempt.saturating_add(1));

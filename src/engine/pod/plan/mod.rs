@@ -1,6 +1,6 @@
 //! Computes the next step for a pod in Sync from its spec and the observed state. Only this module decides whether a
-//! container is started, restarted or left alone. It is a pure function; the worker keeps the back-offs and passes them
-//! as `held`.
+//! container is started, restarted or left alone. `next` is a pure function; the worker keeps the back-offs and
+//! passes them as `held`.
 
 pub mod ephemeral;
 mod init;
@@ -33,7 +33,7 @@ pub fn next(input: &PlanInput<'_>) -> Next {
     if !survivors.is_empty() {
         return Next::StopContainers(survivors);
     }
-    // If several sandboxes are ready, the newest counts.
+    // If several sandboxes are ready, only the newest is kept.
     if let Some(old) = facts.sandboxes.iter().find(|s| s.ready && current.is_none_or(|c| c.id != s.id)) {
         return Next::StopSandbox(old.id.clone());
     }
@@ -69,7 +69,7 @@ pub fn next(input: &PlanInput<'_>) -> Next {
     ephemeral::next(input, current)
 }
 
-/// The containers that run outside the current sandbox, beside a newer instance, or in an unknown state.
+/// Returns the containers that run outside the current sandbox or beside a newer instance, or whose state is unknown.
 fn survivors(facts: &PodFacts, current: Option<&SandboxFact>) -> Vec<ContainerId> {
     let survives = |c: &&ContainerFact| match c.state {
         // If the runtime does not report the sandbox, the next status read requests it again.
@@ -83,16 +83,16 @@ fn survivors(facts: &PodFacts, current: Option<&SandboxFact>) -> Vec<ContainerId
     facts.containers.iter().filter(survives).map(|c| c.id.clone()).collect()
 }
 
-/// The step of a pod without a ready sandbox.
+/// Returns the next step of a pod without a ready sandbox.
 fn sandbox(input: &PlanInput<'_>) -> Next {
     let PlanInput { pod, facts, first_attempt, .. } = *input;
-    // W13: under restartPolicy Never a pod gets no second sandbox once a container existed.
+    // W13: with restartPolicy Never, a pod gets no second sandbox once one of its containers has existed.
     let is_over =
         pod.restart_policy() == RestartPolicy::Never && !facts.containers.iter().all(ContainerFact::start_was_given_up);
     if is_over && !input.is_restarting() {
         return Next::Ended;
     }
-    // Without a container that could start in it, no sandbox is needed yet.
+    // As long as no container could start in it, no sandbox is needed.
     let wanted = match pod.init_containers().first() {
         Some(first) => !(input.held)(&first.name),
         None => pod.containers().iter().any(|c| !(input.held)(&c.name) && !input.has_ended(&c.name)),
@@ -108,8 +108,8 @@ fn sandbox(input: &PlanInput<'_>) -> Next {
     Next::RunSandbox { attempt: attempt.max(input.foreign.next_sandbox()) }
 }
 
-/// W26: a dead container that is no longer needed. The `kept` newest of each name stay: the one that runs or ended
-/// last, and usually the one before it (`lastState`, `logs -p`).
+/// W26: returns a dead container that is no longer needed. The `kept` newest of each name stay: the one that runs or
+/// ended last, and usually the one before it (`lastState`, `logs -p`).
 pub fn superfluous(facts: &PodFacts, kept: usize) -> Option<&ContainerFact> {
     facts.containers.iter().find(|c| {
         let newer = |o: &&ContainerFact| o.name == c.name && (o.attempt, o.created_at) > (c.attempt, c.created_at);
@@ -121,7 +121,7 @@ pub fn superfluous(facts: &PodFacts, kept: usize) -> Option<&ContainerFact> {
     })
 }
 
-/// An old sandbox without containers; the newest sandbox stays.
+/// Returns an old sandbox without containers. The newest sandbox always stays.
 pub fn superfluous_sandbox(facts: &PodFacts) -> Option<SandboxId> {
     let mut old = facts.sandboxes.iter().skip(1);
     let found = old.find(|s| !s.ready && !facts.containers.iter().any(|c| c.sandbox == s.id));

@@ -2,7 +2,7 @@
 
 use crate::api::names::{ContainerId, SandboxId};
 
-/// The next changing step. The worker makes one step at a time and plans again after each.
+/// The next step that changes something. The worker carries out one step at a time, and plans again after each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Every container that should run runs, or has to wait.
@@ -11,7 +11,7 @@ pub enum Next {
     Ended,
     /// Containers that survived their sandbox (W13), or whose state is unknown to the runtime.
     StopContainers(Vec<ContainerId>),
-    /// A dead or a superfluous sandbox.
+    /// The sandbox is dead or superfluous.
     StopSandbox(SandboxId),
     RunSandbox {
         attempt: u32,

@@ -4,19 +4,19 @@ use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::hash;
 use crate::api::pod::{Pod, RestartPolicy};
 
-/// The newest sandbox, if it is ready.
+/// Returns the newest sandbox, if it is ready.
 pub fn ready_sandbox(facts: &PodFacts) -> Option<&SandboxFact> {
     facts.sandboxes.first().filter(|s| s.ready)
 }
 
-/// The current container of that name: the running one, otherwise the newest. A call that was cancelled long ago may
-/// have created a container with a higher attempt number.
+/// Returns the current container of that name: the running one, otherwise the newest. A call that was cancelled long
+/// ago may have created a container with a higher attempt number.
 pub fn newest<'a>(facts: &'a PodFacts, name: &str) -> Option<&'a ContainerFact> {
     let of_name = facts.containers.iter().filter(|c| c.name == name);
     of_name.max_by_key(|c| (c.state == ContainerState::Running, c.attempt, c.created_at))
 }
 
-/// Whether the restart policy restarts a container that ended with this result.
+/// Reports whether the restart policy restarts a container that ended like `c`.
 pub fn restarts(policy: RestartPolicy, c: &ContainerFact) -> bool {
     match policy {
         RestartPolicy::Always => true,
@@ -25,7 +25,7 @@ pub fn restarts(policy: RestartPolicy, c: &ContainerFact) -> bool {
     }
 }
 
-/// C2: the image in the spec of a pod of the API server is not the one for which the container was created.
+/// C2: returns true if the container of a pod of the API server was created with another image than the spec has now.
 pub fn has_old_image(pod: &Pod, c: &ContainerFact) -> bool {
     let spec = pod.all_containers().find(|spec| spec.name == c.name).filter(|_| pod.is_from_api_server());
     let wanted = spec.map(|spec| hash::container(&spec.name, spec.image.as_deref().unwrap_or_default()));

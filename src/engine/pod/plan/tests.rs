@@ -195,7 +195,7 @@ fn w26_the_two_newest_of_each_name_stay() {
     assert_eq!(superfluous_sandbox(&facts(&[(1, false)], &[])), None, "the newest stays");
 }
 
-/// A sidecar `s`, an init container `i`, then `a` and `b`.
+/// Returns a pod with the sidecar `s`, the init container `i`, and then `a` and `b`.
 fn with_init(policy: &str) -> Pod {
     let mut pod = pod(policy);
     let of = |name: &str, sidecar: bool| k8s::Container {
@@ -244,7 +244,7 @@ fn w11_a_sidecar_an_init_container_and_then_the_main_ones() {
         (facts(s, &[side, ("i", 0, Running, "s0", 0)]), true, Next::Nothing),
         (facts(s, &[side, ("i", 0, Exited, "s0", 3)]), true, Next::Create { index: 1, attempt: 1 }),
         (facts(s, &[side, done]), true, Next::Create { index: 2, attempt: 0 }),
-        // A sidecar that restarts does not delay the main containers, whatever its probe reports by then.
+        // A sidecar that restarts does not delay the main containers, whatever its probe reports at that time.
         (facts(s, &[side, done, ("a", 0, Running, "s0", 0)]), false, Next::Create { index: 3, attempt: 0 }),
         (facts(s, &[("s", 0, Exited, "s0", 0), done]), true, Next::Create { index: 0, attempt: 1 }),
         // An init container that is gone from the runtime still counts as completed.
@@ -254,7 +254,7 @@ fn w11_a_sidecar_an_init_container_and_then_the_main_ones() {
     }
 }
 
-/// The dead instance of the init container is gone from the runtime, and a later container may still be started late.
+/// The dead instance of the init container is gone from the runtime, and a cancelled call may still take effect.
 #[test]
 fn w11_a_container_created_in_this_sandbox_shows_that_all_before_it_are_done() {
     let side = ("s", 0, Running, "s0", 0);

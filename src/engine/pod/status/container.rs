@@ -1,4 +1,4 @@
-//! The status of a container, and what the statuses of a pod depend on.
+//! The status of a container, and the input of a pod's statuses.
 
 use crate::api::facts::{ContainerFact, ContainerState, ContainerUser, PodFacts};
 use crate::api::k8s::{self, Time};
@@ -14,9 +14,9 @@ use crate::engine::pod::worker::resize::Resize;
 use crate::engine::pod::worker::restarting::Restarting;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a status says of the runtime.
+/// The properties of the runtime that a status shows.
 pub struct StatusRuntime<'a> {
-    /// For container ids (`containerd://...`).
+    /// The prefix of container IDs (`containerd://...`).
     pub name: &'a str,
     pub stop_signals: StopSignals,
     /// The runtime can make a mount and all mounts below it read-only.
@@ -31,15 +31,15 @@ pub struct View<'a> {
     pub ips: &'a [String],
     pub start_time: Wall,
     pub qos_class: &'static str,
-    /// Waiting reason and message of a running container that is not shown as running yet because of its postStart
-    /// hook.
+    /// The waiting reason and message of a running container that is not shown as running yet because of its
+    /// postStart hook.
     pub starting: &'a dyn Fn(&ContainerId) -> Option<(Reason, String)>,
-    /// Whether a running container has started and is ready according to its probes.
+    /// Whether a running container has started, and (`ready`) whether it is ready, according to its probes.
     pub started: &'a dyn Fn(&k8s::Container, &ContainerFact) -> bool,
     pub ready: &'a dyn Fn(&k8s::Container, &ContainerFact) -> bool,
-    /// Waiting reason and message of a container that is not running and will be retried.
+    /// The waiting reason and message of a container that is not running and will be retried.
     pub waiting: &'a dyn Fn(&str) -> Option<(Reason, String)>,
-    /// Termination messages by container.
+    /// The termination messages by container ID.
     pub messages: &'a BTreeMap<ContainerId, String>,
     /// Why the pod was killed.
     pub cause: Option<&'a Cause>,
@@ -47,9 +47,9 @@ pub struct View<'a> {
     pub waits: Option<(Reason, String)>,
     /// W29: the ephemeral containers that were started.
     pub begun_ephemeral: &'a BTreeSet<String>,
-    /// W10: containers that were stopped to start again.
+    /// W10: containers that were stopped for a restart.
     pub restarting: &'a Restarting,
-    /// C5: the containers before a shutdown.
+    /// C5: the containers that ran before a shutdown.
     pub earlier: &'a Earlier,
     /// The in-place resize of the pod.
     pub resize: &'a Resize,
@@ -98,12 +98,13 @@ fn waiting_state((reason, message): (Reason, String)) -> k8s::ContainerState {
     }
 }
 
-/// The waiting reason of a container before its first start.
+/// Returns the waiting reason of a container before its first start.
 pub fn waiting_at_first(pod: &Pod) -> Reason {
     if pod.init_containers().is_empty() { Reason::ContainerCreating } else { Reason::PodInitializing }
 }
 
-/// As in a kubelet, a read-only mount shows if it is recursively read-only.
+/// Returns the statuses of the volume mounts. As in a kubelet, a read-only mount shows whether it is recursively
+/// read-only. `possible` says whether the runtime supports that.
 fn volume_mounts(spec: &k8s::Container, possible: bool) -> Option<Vec<k8s::VolumeMountStatus>> {
     let one = |mount: &k8s::VolumeMount| {
         let read_only = mount.read_only == Some(true);
@@ -131,8 +132,8 @@ pub(super) fn container(view: &View<'_>, spec: &k8s::Container, main: bool) -> k
         ..Default::default()
     };
     let Some(newest) = observed::newest(view.facts, &spec.name) else {
-        // W10: a container that was never attempted is shown as waiting, even after the pod has ended. One that ran and
-        // was removed is shown as terminated.
+        // W10: a container that was never created is shown as waiting, even after the pod has ended. A container that
+        // ran and was removed is shown as terminated.
         status.restart_count = i32::try_from(view.earlier.restarts(&spec.name)).unwrap_or(i32::MAX);
         match end_before(view.previous, &spec.name).or_else(|| view.earlier.end(&spec.name)) {
             Some(end) if view.over => status.state = Some(end),
@@ -171,12 +172,12 @@ pub(super) fn container(view: &View<'_>, spec: &k8s::Container, main: bool) -> k
     status
 }
 
-/// Why the container waits before its first instance runs.
+/// Returns the reason why the container waits before its first instance runs.
 fn creating(view: &View<'_>, spec: &k8s::Container) -> (Reason, String) {
     (view.waiting)(&spec.name).unwrap_or_else(|| (waiting_at_first(view.pod), String::new()))
 }
 
-/// The state of the newest instance, and that of the last one that has ended. `last`: an instance before the newest.
+/// Sets the state of the newest instance, and the last state. `last` is the end of an instance before the newest.
 fn set_state(
     status: &mut k8s::ContainerStatus,
     view: &View<'_>,
@@ -198,8 +199,8 @@ fn set_state(
             status.last_state = Some(last.unwrap_or_default());
         }
         ContainerState::Exited => {
-            // An API server refuses that a container runs again after its end was reported, if the policy does not
-            // restart it.
+            // Once a container is reported as terminated, an API server rejects a status in which it runs again, if
+            // the restart policy does not restart it.
             let restarting = view.restarting.contains(&newest.id);
             let waiting = || (view.waiting)(&spec.name).or_else(|| restarting.then(|| creating(view, spec)));
             let waits = (!view.over).then(waiting).flatten();
@@ -233,8 +234,8 @@ fn user(ids: &ContainerUser) -> k8s::ContainerUser {
     k8s::ContainerUser { linux: Some(k8s::LinuxContainerUser { gid, supplemental_groups, uid }) }
 }
 
-/// The end of a container that the previous status shows and that is gone from the runtime; None if the container never
-/// ran.
+/// Returns the end of a container that the previous status shows and that is gone from the runtime; None if the
+/// container never ran.
 fn end_before(previous: &k8s::PodStatus, name: &str) -> Option<k8s::ContainerState> {
     let all = [&previous.init_container_statuses, &previous.container_statuses, &previous.ephemeral_container_statuses];
     last_end(all.into_iter().flatten().flatten().find(|c| c.name == name)?)

@@ -4,13 +4,14 @@ use super::container::{View, container};
 use crate::api::k8s;
 use crate::engine::pod::worker::earlier::lost;
 
-/// None for a pod without ephemeral containers.
+/// Returns the statuses of the ephemeral containers; None if the pod has none.
 pub(super) fn statuses(view: &View<'_>) -> Option<Vec<k8s::ContainerStatus>> {
     let all = view.pod.ephemeral.iter().map(|e| status(view, &e.container));
     Some(all.collect()).filter(|all: &Vec<_>| !all.is_empty())
 }
 
-/// As in a kubelet, an ephemeral container is never ready, and its status has no `started` and no resources.
+/// Returns the status of an ephemeral container. As in a kubelet, it is never ready, and its status has no `started`
+/// and no resources.
 fn status(view: &View<'_>, spec: &k8s::Container) -> k8s::ContainerStatus {
     let mut status = container(view, spec, false);
     (status.ready, status.started, status.resources, status.allocated_resources) = (false, None, None, None);

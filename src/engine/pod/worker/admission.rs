@@ -11,13 +11,13 @@ use crate::engine::pod::status;
 use serde::Serialize;
 use std::rc::Rc;
 
-/// The node's decision about the pod, and what it rests on.
+/// The node's decision about the pod, and the basis of that decision.
 #[derive(Debug, Default, Serialize)]
 pub struct PodAdmission {
     pub decision: Admission,
-    /// A1: the position among the pods that take room: first come, first served.
+    /// A1: the pod's place in the queue for the node's resources: first come, first served.
     pub place: u64,
-    /// A2; for an orphan one pod.
+    /// A2: the requests of the pod. For an orphan they contain only one `pods`.
     pub requests: Rc<PodRequests>,
 }
 
@@ -30,7 +30,7 @@ impl PodAdmission {
         matches!(&self.decision, Admission::Waits(current) if current == why)
     }
 
-    /// A3: why the pod is rejected.
+    /// A3: returns the reason why the pod is rejected.
     pub fn rejection(&self) -> Option<&Cause> {
         match &self.decision {
             Admission::Rejected(cause) => Some(cause),
@@ -38,35 +38,37 @@ impl PodAdmission {
         }
     }
 
-    /// S4: the rejection ends with the shutdown. That of a pod of the API server is final (C5).
+    /// S4: returns true if the rejection ends with the shutdown. The rejection of a pod of the API server is final
+    /// (C5).
     pub fn is_rejected_for_now(&self, pod: Option<&Rc<Pod>>) -> bool {
         self.rejection() == Some(&Cause::node_shutdown()) && !pod.is_some_and(|pod| pod.is_from_api_server())
     }
 
-    /// The rejection for the record. One because of a shutdown is not recorded.
+    /// Returns the rejection for the record. A rejection that ends with the shutdown is not recorded.
     pub(super) fn recorded_rejection(&self, pod: Option<&Rc<Pod>>) -> Option<&Cause> {
         self.rejection().filter(|_| !self.is_rejected_for_now(pod))
     }
 
-    /// Returns true if the pod is not admitted yet and may be: it waits, or it started in a previous run.
+    /// Returns true if the pod is not admitted yet but can be admitted: it waits, or it started in a previous run.
     pub fn is_due(&self, state: &State) -> bool {
         matches!(self.decision, Admission::Open | Admission::Waits(_) | Admission::Cordoned)
             && matches!(state, State::Waiting | State::Sync(_))
     }
 
-    /// A10: the pod has never started, and waits for `uncordon`.
+    /// A10: returns true if the pod has never started, and waits for `uncordon`.
     pub fn is_held_by_cordon(&self, state: &State) -> bool {
         self.decision == Admission::Cordoned && matches!(state, State::Waiting)
     }
 
-    /// A kill replaces a rejection: the pod waits for the end of the kill, and a retry must not start it.
+    /// Drops a rejection, because a kill replaces it: the pod waits until the cause of the kill is over, and a retry
+    /// must not start it.
     pub fn withdraw_rejection(&mut self) {
         if self.rejection().is_some() {
             self.decision = Admission::Open;
         }
     }
 
-    /// The status of a waiting pod.
+    /// Returns the status of a waiting pod.
     pub fn status_before(&self) -> k8s::PodStatus {
         match &self.decision {
             Admission::Rejected(cause) => status::rejected(cause),

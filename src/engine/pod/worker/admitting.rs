@@ -1,4 +1,4 @@
-//! The worker follows the decision of admission (A3, A4, A10).
+//! The worker applies the decision of admission (A3, A4, A10).
 
 use super::Worker;
 use crate::engine::admission::{self, Admission};
@@ -12,7 +12,7 @@ impl Worker {
         self.state.set_wants_room(false);
     }
 
-    /// The pod waits for room (A4) or for `uncordon` (A10).
+    /// Makes the pod wait with this decision: for room (A4), for `uncordon` (A10), or as rejected (A3).
     pub fn wait_for(&mut self, decision: Admission) {
         self.wait_again();
         self.admission.decision = decision;
@@ -30,7 +30,7 @@ impl Worker {
         }
     }
 
-    /// Opens a rejection again, because a shutdown is over or a user requested a retry.
+    /// Withdraws a rejection, because a shutdown is over or a user requested a retry. Admission decides again.
     pub fn reopen_admission(&mut self) {
         let recorded = !self.admission.is_rejected_for_now(self.pod.as_ref());
         self.admission.decision = Admission::Open;

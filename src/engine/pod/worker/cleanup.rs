@@ -1,7 +1,8 @@
 //! Removal of leftovers: dead containers beyond those kept for their logs, and everything of a pod that has ended and
 //! is not desired (W23, W26).
 //!
-//! Removals are changing operations like others: one at a time, and only when there is nothing else to do.
+//! A removal changes the runtime like other operations: the worker starts one at a time, and only when it has nothing
+//! else to do.
 
 use super::Worker;
 use super::demand::Demand;
@@ -22,7 +23,7 @@ use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::plan;
 use std::time::Duration;
 
-/// Dead containers and logs are no longer needed (W24, W26, E3).
+/// Returns true if the pod's dead containers and logs are no longer needed (W24, W26, E3).
 fn content_should_be_removed(state: &State, demand: &Demand, cause: Option<&Cause>, ctx: &Context<'_>) -> bool {
     let evicted = demand.waits_for.iter().copied().chain(cause.and_then(|c| c.by)).any(TerminationSource::evicts);
     let unwanted = evicted || !demand.desired;
@@ -75,9 +76,10 @@ impl Worker {
         }
     }
 
-    /// A finished pod is kept for its status and logs while it is desired (W23). Otherwise all of it is removed.
+    /// Steps a finished pod. It is kept for its status and logs while it is desired (W23); otherwise everything of it
+    /// is removed.
     pub(super) fn step_finished(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        // W23: a container turned up running. Stop it like an orphan.
+        // W23: a container was found running. Stop it as in an orphan.
         if entry.usable() && entry.running().next().is_some() {
             self.state = State::Terminating(Terminating::new(ctx.now.boot, Duration::from_secs(1)));
             if self.ending.end.is_terminal() {
@@ -97,9 +99,10 @@ impl Worker {
             return;
         }
         let facts = entry.facts();
-        // A pod that stays loses its logs with the containers. For other pods the sandbox's removal removes everything.
-        // If another owner shares the log directory, the directory stays, and the logs go with their containers (W21).
-        // Remove the oldest first, so that restart counts do not decrease if Wherry is killed in between (W25).
+        // If the pod stays, each container is removed together with its logs. Otherwise the removal of the sandbox
+        // removes all containers. If another owner shares the log directory, the directory stays, and each log is
+        // removed with its container (W21). Remove the oldest first, so that restart counts do not decrease if Wherry
+        // is killed in between (W25).
         let alone = self.demand.stays() || entry.foreign().share_the_uid() || facts.sandboxes.is_empty();
         let container = facts.containers.last().filter(|_| alone);
         if let Some(c) = container {
@@ -113,8 +116,8 @@ impl Worker {
         }
     }
 
-    /// The runtime has nothing of the pod any more: removes its directories, then its record, unless the pod starts
-    /// again.
+    /// Removes the pod's directories, and then its record unless the pod starts again. The runtime has nothing of the
+    /// pod any more.
     fn remove_the_rest(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         let State::Finished(finished) = &self.state else { return };
         let (directory, only_files) = (finished.directory, finished.only_files);
@@ -123,7 +126,8 @@ impl Worker {
                 return;
             }
             if !entry.foreign().share_the_uid() {
-                // Kill like a kubelet: a runtime that was killed during a stop may lose track of a process.
+                // Kill remaining processes, as a kubelet does: a runtime that was killed during a stop may lose track
+                // of a process.
                 let (kill, marker) = (!only_files, self.sandbox.late(ctx.now.boot));
                 return self.ops.remove_files(&self.uid, &self.name, kill, marker, ctx);
             }
@@ -131,8 +135,9 @@ impl Worker {
             self.state.set_directory(Directory::KeptAsMarker { until: ctx.now.boot + LATE });
             return self.remove_the_rest(entry, ctx);
         }
-        // The successor takes over the record. If the API server is unavailable, only the record restores its pod after
-        // Wherry is killed (W25). For every pod, the record also notes that a cordon does not hold it back (A10).
+        // The successor takes over the record. If Wherry is killed while the API server is unavailable, the server's
+        // pod can be restored only from the record (W25). For every pod, the record also notes that a cordon does not
+        // hold it back (A10).
         let is_inherited = self.demand.next().is_some();
         if is_inherited || !self.record.exists() {
             self.state = State::Forgotten(Forgotten { directory });
@@ -142,8 +147,8 @@ impl Worker {
         self.ops.remove_record(&self.uid, BackgroundOp::RecordRemoved, ctx);
     }
 
-    /// W23: stops a ready sandbox of a finished pod, because it holds an IP address. A cancelled call created it late,
-    /// or it could not be stopped before (W2). Returns true while there is one.
+    /// W23: stops a ready sandbox of a finished pod, because it holds an IP address. A cancelled call created it
+    /// late, or it could not be stopped before (W2). Returns true while there is such a sandbox.
     fn stop_late_sandbox(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let Some(sandbox) = entry.facts().sandboxes.iter().find(|s| s.ready) else { return false };
         // The runtime created the pod's cgroup together with the sandbox.

@@ -1,4 +1,5 @@
-//! Handles the results of a worker's operations. Each handler only records the result; the step that follows decides.
+//! Handles the results of a worker's operations. Each handler only records the result; the step that follows decides
+//! what to do.
 
 use super::Worker;
 use super::container_start::Instance;
@@ -53,7 +54,7 @@ impl Worker {
                 }
                 Err(e) => {
                     if self.record.failed(&e, self.state.outdated_mut(), self.pod.as_ref(), ctx) {
-                        // A removal needs no space.
+                        // A removal works even on a full disk.
                         self.ops.remove_record(&self.uid, BackgroundOp::Other, ctx);
                     }
                 }
@@ -139,7 +140,7 @@ impl Worker {
         }
     }
 
-    /// A step towards a running container has ended.
+    /// Handles the end of a step towards a running container.
     fn start_step_done(&mut self, active: ActiveOp, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
         // An orphan starts nothing.
         let Some(pod) = self.pod.clone() else { return };
@@ -268,7 +269,7 @@ impl Worker {
     }
 }
 
-/// Reports the new container, and notes it until the next status read.
+/// Reports the new container, and adds it to the cached status until the next status read.
 fn created(pod: &Rc<Pod>, of: Instance, level: u32, id: ContainerId, entry: &mut Entry, ctx: &mut Context<'_>) {
     let spec = pod.at(of.index);
     let message = format!("Created container: {}", spec.name);
@@ -303,7 +304,7 @@ fn created(pod: &Rc<Pod>, of: Instance, level: u32, id: ContainerId, entry: &mut
     entry.put_container(fact, ctx.generation);
 }
 
-/// Whether the object belongs to this root directory (W21).
+/// Reports whether the object belongs to this root directory (W21).
 fn is_ours(owner: &Option<String>, ctx: &Context<'_>) -> bool {
     owner.as_ref() == Some(&ctx.config.fixed.owner)
 }

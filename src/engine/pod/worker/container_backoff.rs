@@ -14,8 +14,8 @@ use std::time::Duration;
 /// A waiting reason and its message.
 pub type Shown = (Reason, String);
 
-/// How long the error (or the terminated state) is shown before the reason of the back-off, as in a kubelet from its
-/// next sync on.
+/// How long the error (or the terminated state) is shown before the reason of the back-off replaces it. In a kubelet,
+/// the next sync replaces it.
 const FLIP: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize)]
@@ -42,7 +42,7 @@ impl ContainerBackoffs {
         self.by_name.get(name).is_some_and(|b| b.until > now)
     }
 
-    /// The waiting reason of the container of that name.
+    /// Returns the waiting reason of the container of that name.
     pub fn shown(&self, name: &str, now: Boot) -> Option<Shown> {
         let backoff = self.by_name.get(name)?;
         match &backoff.then {
@@ -51,29 +51,29 @@ impl ContainerBackoffs {
         }
     }
 
-    /// The next time at which a back-off ends or a shown reason changes.
+    /// Returns the next time at which a back-off ends or a shown reason changes.
     pub fn next(&self, now: Boot) -> Option<Boot> {
         let times = self.by_name.values().flat_map(|b| [b.then.as_ref().map(|(at, _)| *at), Some(b.until)]);
         times.flatten().filter(|at| *at > now).min()
     }
 
-    /// By name: the end of the back-off, and whether an end of the container started it.
+    /// Returns for each container name the end of the back-off, and whether the end of a container started it.
     pub fn all(&self) -> impl Iterator<Item = (&str, Boot, bool)> {
         self.by_name.iter().map(|(name, b)| (name.as_str(), b.until, b.after.is_some()))
     }
 
-    /// The container is not started before `until`. The status shows the reason meanwhile, if there is one.
+    /// Keeps the container from starting before `until`. If `shown` is given, the status shows that reason meanwhile.
     pub fn hold(&mut self, name: &str, until: Boot, shown: Option<Shown>) {
         self.insert(name, ContainerBackoff { after: None, until, first: shown, then: None });
     }
 
-    /// As `hold`, with another reason after the first moment.
+    /// Like `hold`, but the status shows `first` for the time `FLIP`, and `then` after that.
     pub fn hold_with_reasons(&mut self, name: &str, until: Boot, now: Boot, first: Shown, then: Shown) {
         let then = Some((now + FLIP, then));
         self.insert(name, ContainerBackoff { after: None, until, first: Some(first), then });
     }
 
-    /// Ends the delays after this error. True if there was one.
+    /// Ends the delays that this error caused. Returns true if there was one.
     pub fn release(&mut self, reason: &Reason) -> bool {
         let before = self.by_name.len();
         self.by_name.retain(|_, b| b.first.as_ref().is_none_or(|(first, _)| first != reason));
@@ -84,7 +84,7 @@ impl ContainerBackoffs {
         self.by_name.insert(name.to_owned(), backoff);
     }
 
-    /// The start of this container failed.
+    /// Notes the reason why the start of this container failed.
     pub fn start_failed(&mut self, id: ContainerId, shown: Shown) {
         self.start_errors.insert(id, shown);
     }
@@ -93,23 +93,24 @@ impl ContainerBackoffs {
         self.start_errors.get(id)
     }
 
-    /// The newest container of this name has ended and does not restart, or it gets another image.
+    /// Drops the back-off of this name: its newest container has ended and does not restart, or it gets another
+    /// image.
     pub fn forget(&mut self, name: &str) {
         self.by_name.remove(name);
     }
 
-    /// The newest container of this name has ended and restarts: its back-off counts from its end (W10). Returns the
-    /// message of the BackOff event if a back-off begins now.
+    /// Starts the back-off of a container that has ended and will restart. The back-off counts from the container's
+    /// end (W10). Returns the message of the BackOff event if a back-off begins now.
     pub fn ended(&mut self, pod: &Pod, name: &str, dead: &ContainerFact, max: Duration, now: Now) -> Option<String> {
-        // The back-off after another error (for example a missing image) stays. An error of the start itself ended the
-        // container.
+        // The back-off after another error (for example a missing image) stays. But if the start itself failed, its
+        // error ended the container, and a new back-off begins.
         let start_failed = self.start_errors.contains_key(&dead.id);
         let holds = |b: &ContainerBackoff| b.after.as_ref() == Some(&dead.id) || b.until > now.boot && !start_failed;
         if self.by_name.get(name).is_some_and(holds) {
             return None;
         }
         let (delay, _) = backoff::after(dead, max);
-        // The wall clock may be set: never wait longer than the whole delay from now.
+        // The wall clock may have been set, so never wait longer than the whole delay from now.
         let left = delay.saturating_sub(now.wall.since(dead.finished_at)).min(delay);
         let until = now.boot + left;
         // Take the error only once: a later error, for example of the image, has a back-off of its own.

@@ -1,7 +1,7 @@
 //! The start of one container: image, files, create. A pod starts one container at a time.
 //!
-//! The plan names the container and its attempt. `Starting` keeps the results of the steps so far; a result for another
-//! container or attempt does not count.
+//! The plan names the container and its attempt. `Starting` keeps the results of the steps so far; a result for
+//! another container or attempt is ignored.
 
 use super::needed_image::NeededImage;
 use super::pull::Pull;
@@ -15,7 +15,7 @@ use crate::engine::pod::backoff;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A container of the pod (`index` of `Pod::all_containers`) and the attempt to create it.
+/// A container of the pod (`index` is its position in `Pod::every_container`) and the attempt to create it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Instance {
     pub index: usize,
@@ -36,9 +36,9 @@ pub enum Starting {
     Pulling { of: Instance, volumes: VolumeImages, needed: NeededImage, pull: Pull },
     /// All images are present. `prepared`: the resources whose device plugins need no further call before this start.
     Image { of: Instance, volumes: VolumeImages, image: ImageFact, prepared: BTreeSet<String> },
-    /// The container's files exist too.
+    /// In addition, the container's files exist.
     Files { of: Instance, volumes: VolumeImages, image: ImageFact, prepared: Prepared },
-    /// The volumes are mounted for the container too. `prepared` contains their mounts.
+    /// In addition, the volumes are mounted for the container. `prepared` contains their mounts.
     Mounted { of: Instance, volumes: VolumeImages, image: ImageFact, prepared: Prepared },
 }
 
@@ -49,7 +49,7 @@ pub struct Needs {
     pub mounts: bool,
     /// The image volumes that it mounts.
     pub images: Vec<String>,
-    /// The resources of which it requests devices.
+    /// The resources from which it requests devices.
     pub resources: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl StartError {
 pub enum StartStep {
     CheckImage(NeededImage),
     ContinuePull,
-    /// A device plugin has to be called, or its devices are still to be chosen.
+    /// Devices have to be chosen, or their device plugin has to be called.
     PrepareDevices {
         resource: String,
     },
@@ -120,7 +120,7 @@ impl Starting {
         !matches!(self, Starting::VolumeImages { of, .. } if *of == instance)
     }
 
-    /// The images of volumes that are present for this instance.
+    /// Takes the volume images that are present for this instance.
     fn take_volume_images(&mut self, instance: Instance) -> VolumeImages {
         match std::mem::take(self) {
             Starting::VolumeImages { of, volumes } | Starting::Pulling { of, volumes, .. } if of == instance => volumes,
@@ -133,7 +133,7 @@ impl Starting {
         *self = Starting::Pulling { of, volumes, needed, pull };
     }
 
-    /// The image is present.
+    /// Notes that the image is present.
     pub fn image_found(&mut self, of: Instance, needed: NeededImage, image: ImageFact) {
         let mut volumes = self.take_volume_images(of);
         *self = match needed {
@@ -145,7 +145,7 @@ impl Starting {
         };
     }
 
-    /// The device plugin of the resource needs no further call before this start.
+    /// Notes that the device plugin of the resource needs no further call before this start.
     pub fn devices_prepared(&mut self, instance: Instance, resource: String) {
         if let Starting::Image { of, prepared, .. } = self
             && *of == instance
@@ -154,7 +154,8 @@ impl Starting {
         }
     }
 
-    /// The files of this container were created. They count only if its image is still the one that was checked.
+    /// Notes that the files of this container were created. They are ignored if the start has begun again since the
+    /// image was checked.
     pub fn files_created(&mut self, instance: Instance, prepared: Prepared) {
         *self = match std::mem::take(self) {
             Starting::Image { of, volumes, image, .. } if of == instance => {
@@ -164,7 +165,7 @@ impl Starting {
         };
     }
 
-    /// The volumes are mounted for this container.
+    /// Notes that the volumes are mounted for this container.
     pub fn volumes_mounted(&mut self, instance: Instance, mounts: Vec<Mount>) {
         *self = match std::mem::take(self) {
             Starting::Files { of, volumes, image, mut prepared } if of == instance => {
@@ -177,7 +178,8 @@ impl Starting {
         };
     }
 
-    /// The container's files are made again before the next attempt to create it. A pull begins again too.
+    /// Drops the container's files, so that they are created again before the next attempt to create the container. A
+    /// pull begins again too.
     pub fn forget_files(&mut self) {
         *self = match std::mem::take(self) {
             Starting::Pulling { .. } => Starting::Nothing,
@@ -188,7 +190,7 @@ impl Starting {
         };
     }
 
-    /// The pull in progress.
+    /// Returns the pull in progress.
     pub fn pull(&self) -> Option<&Pull> {
         match self {
             Starting::Pulling { pull, .. } => Some(pull),
@@ -225,14 +227,14 @@ pub struct PullBackoff {
 /// Failed attempts that delay or renumber later ones.
 #[derive(Debug, Default, Serialize)]
 pub struct Failures {
-    /// By image, as the spec names it.
+    /// By image reference, as written in the spec.
     pulls: BTreeMap<String, PullBackoff>,
     /// By container: the last attempt number that the runtime refused because the name was taken.
     refused: BTreeMap<String, u32>,
 }
 
 impl Failures {
-    /// The back-off of this image, if it is not over.
+    /// Returns the back-off of this image, if it is not over.
     pub fn of_pull(&self, image: &str, now: Boot) -> Option<&PullBackoff> {
         self.pulls.get(image).filter(|b| b.until > now)
     }
@@ -245,7 +247,7 @@ impl Failures {
         self.pulls.remove(image);
     }
 
-    /// Returns the end of the back-off.
+    /// Notes a failed pull. Returns the end of the back-off.
     pub fn pull_failed(&mut self, image: String, error: String, now: Boot) -> Boot {
         let failures = self.pulls.get(&image).map_or(0, |b| b.failures) + 1;
         let until = now + backoff::pull(failures);
@@ -262,7 +264,7 @@ impl Failures {
         self.refused.insert(container, attempt);
     }
 
-    /// The first attempt number of a container of that name that the runtime has not refused.
+    /// Returns the first attempt number of a container of that name that the runtime has not refused.
     pub fn first_free(&self, container: &str) -> u32 {
         self.refused.get(container).map_or(0, |attempt| attempt.saturating_add(1))
     }

@@ -1,4 +1,4 @@
-//! What the worker knows of the single containers, and the runtime does not show.
+//! What the worker knows about individual containers beyond what the runtime shows.
 
 use super::container_backoff::ContainerBackoffs;
 use super::container_start::{Failures, StartError, Starting};
@@ -69,7 +69,7 @@ impl Containers {
         pod.containers().iter().all(|c| running(&c.name))
     }
 
-    /// Drops the notes about containers that no longer exist. `known`: the list was read in this run.
+    /// Drops the notes about containers that no longer exist. `known` says whether the list was read in this run.
     pub fn forget_gone(&mut self, containers: &[ContainerFact], known: bool) {
         self.messages.forget_gone(containers);
         self.backoffs.forget_gone(containers);
@@ -78,7 +78,7 @@ impl Containers {
         }
     }
 
-    /// A step towards a running container has failed.
+    /// Handles the failure of a step towards a running container.
     pub fn start_failed(
         &mut self,
         pod: &Rc<Pod>,
@@ -88,8 +88,8 @@ impl Containers {
         timer: &mut Timer,
         ctx: &mut Context<'_>,
     ) {
-        // Another object holds the name, perhaps without pod labels and so not in any list. The next
-        // attempt uses another number.
+        // Another object holds the name, perhaps one without pod labels, which no list shows. The next attempt uses
+        // another number.
         if let ActiveOp::Create { index, attempt, .. } = &active
             && e.is_name_taken()
         {

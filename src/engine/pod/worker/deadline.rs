@@ -1,9 +1,9 @@
 //! `activeDeadlineSeconds` (W1): how long the pod has been active, across restarts of Wherry and boots of the node.
 //!
-//! The time counts on the boot clock. The record contains the active time so far and the time of the write. The wall
-//! clock plays no part: on a node whose clock has no battery it starts in 1970 and jumps by decades when it is
-//! synchronized. So a pod never ends too early. Time that was not measured does not count: the time while the node was
-//! off and, after a power failure, the time since the last write of the record.
+//! The active time is measured on the boot clock. The record contains the active time so far and the time of the
+//! write. The wall clock plays no part: on a node whose clock has no battery it starts in 1970 and jumps by decades
+//! when it is synchronized. Therefore a pod never ends too early. Time that was not measured does not count: the time
+//! while the node was off and, after a power failure, the time since the last write of the record.
 
 use super::pod_record::PodRecord;
 use super::timer::Timer;
@@ -24,20 +24,20 @@ pub struct ActiveDeadline {
 }
 
 impl ActiveDeadline {
-    /// The deadline of a pod that starts now.
+    /// Returns the deadline of a pod that starts now.
     pub fn new(whole: Duration, now: Boot) -> ActiveDeadline {
         ActiveDeadline { whole, at: now + whole, record_due: None }
     }
 
-    /// The deadline of a pod that has been active for `passed`, as its record says.
+    /// Returns the deadline of a pod that has been active for `passed`, according to its record.
     pub fn after(whole: Duration, passed: Duration, now: Boot) -> ActiveDeadline {
         let mut deadline = ActiveDeadline { whole, at: now + whole.saturating_sub(passed), record_due: None };
         deadline.record_began(now);
         deadline
     }
 
-    /// Of a running pod that gets another deadline. The time that the pod was active counts if it had a deadline
-    /// before. Otherwise it was not measured.
+    /// Returns the deadline of a running pod whose deadline changes. If the pod had a deadline before, its active
+    /// time continues. Otherwise the active time was not measured, and starts now.
     pub fn changed(before: Option<ActiveDeadline>, pod: &Pod, now: Boot) -> Option<ActiveDeadline> {
         pod.active_deadline().map(|whole| match before {
             Some(before) => ActiveDeadline::after(whole, before.active(now), now),
@@ -49,12 +49,12 @@ impl ActiveDeadline {
         self.at
     }
 
-    /// The part of the deadline that has passed.
+    /// Returns the active time so far.
     pub fn active(&self, now: Boot) -> Duration {
         self.whole.saturating_sub(self.at.since(now))
     }
 
-    /// The record is being written with the active time.
+    /// Notes that a write of the record with the active time has begun.
     pub fn record_began(&mut self, now: Boot) {
         self.record_due = Some(now + (self.whole / 10).max(LEAST_KEPT));
     }

@@ -1,5 +1,5 @@
-//! What the manifests and the node want of a pod: whether it is desired, and under which conditions it runs again after
-//! its end (W6).
+//! What the sources of pods and the node demand of a pod: whether it is desired, and under which conditions it runs
+//! again after its end (W6).
 
 use crate::api::pod::Pod;
 use crate::engine::effect::Effect;
@@ -11,40 +11,40 @@ use std::rc::Rc;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Demand {
-    /// A manifest desires the pod.
+    /// A manifest or the API server desires the pod.
     pub desired: bool,
-    /// The pod was undesired or replaced. If it is desired again, it starts again.
+    /// The pod became undesired or was replaced. If it is desired again, it starts again.
     pub replaced: bool,
     /// The pod to start under this UID after this worker has finished.
     pub successor: Option<Rc<Pod>>,
-    /// The pod is to run again, but only after these causes are over.
+    /// The pod has to run again, but only after these causes are over.
     pub waits_for: BTreeSet<TerminationSource>,
     /// W5: the kills to answer when nothing of the pod runs any more.
     pub kills: Vec<KillId>,
 }
 
 impl Demand {
-    /// W27: the pod is not started until `undrain`.
+    /// W27: returns true if the pod is not started until `undrain`.
     pub fn is_drained(&self) -> bool {
         self.waits_for.contains(&TerminationSource::Drain)
     }
 
-    /// A11: the pod is not started while the node is cordoned.
+    /// A11: returns true if the pod is not started while the node is cordoned.
     pub fn is_evicted_through_api(&self) -> bool {
         self.waits_for.contains(&TerminationSource::ApiEviction)
     }
 
-    /// A10: a drained pod of a cordoned node waits for `uncordon` after `undrain`.
+    /// A10: makes a drained pod of a cordoned node wait for `uncordon` after `undrain`.
     pub fn wait_for_uncordon(&mut self) {
         self.waits_for.insert(TerminationSource::ApiEviction);
     }
 
-    /// W5: nothing of the pod runs any more: answers the requesters.
+    /// W5: answers the requesters of the kills, because nothing of the pod runs any more.
     pub fn answer_kills(&mut self, outbox: &mut Outbox) {
         self.kills.drain(..).for_each(|id| outbox.push(Effect::Killed { id }));
     }
 
-    /// W6: at least one cause of its kills is not over yet.
+    /// W6: returns true if at least one cause of the pod's kills is not over yet.
     pub fn is_held_back(&self) -> bool {
         !self.waits_for.is_empty()
     }
@@ -54,7 +54,7 @@ impl Demand {
         self.desired && (self.successor.is_some() || !self.waits_for.is_empty())
     }
 
-    /// C5: the pod runs again after a shutdown, so that its phase on the API server stays.
+    /// C5: returns true if the pod runs again after a shutdown, so that its phase on the API server stays.
     pub fn keeps_phase(&self, from_api_server: bool) -> bool {
         self.waits_for.contains(&TerminationSource::Shutdown) || from_api_server && self.runs_again()
     }
@@ -64,12 +64,12 @@ impl Demand {
         self.desired && (self.successor.is_none() || !self.waits_for.is_empty())
     }
 
-    /// The pod that starts once this one has ended.
+    /// Returns the pod that starts once this one has ended.
     pub fn next(&self) -> Option<&Pod> {
         self.successor.as_deref().filter(|_| self.desired && self.waits_for.is_empty())
     }
 
-    /// The pod ends for good: it does not run again, whatever it waited for. Returns false if it would not have run
+    /// Ends the pod for good: it does not run again, whatever it waited for. Returns false if it would not have run
     /// again anyway.
     pub fn end(&mut self) -> bool {
         let before = (self.replaced, self.successor.take().is_some(), std::mem::take(&mut self.waits_for).is_empty());
@@ -81,8 +81,8 @@ impl Demand {
         self.waits_for.len() == 1 && self.waits_for.contains(&source)
     }
 
-    /// The cause is over. A pod that waits for no other cause starts again, as `current` if there is no other version.
-    /// Returns false if the pod did not wait for the cause.
+    /// Notes that a cause is over. A pod that waits for no other cause starts again, as `current` if there is no
+    /// other version. Returns false if the pod did not wait for the cause.
     pub fn release(&mut self, source: TerminationSource, current: Option<&Rc<Pod>>) -> bool {
         if !self.waits_for.remove(&source) {
             return false;

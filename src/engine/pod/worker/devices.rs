@@ -20,25 +20,27 @@ use crate::engine::op::OpError;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// The amounts of devices that a container requests. A request equals its limit.
+/// Returns the number of devices of each resource that a container requests. For devices, the request equals the
+/// limit.
 fn requested(container: &Container) -> Resources {
     let of_devices = limits(container).into_iter().flatten().filter(|(name, _)| is_device_resource(name));
     Resources::of(of_devices)
 }
 
-/// The resources of device plugins that the container requests. The configuration of the node can define other ones.
+/// Returns the resources of device plugins that the container requests. Extended resources from the node's
+/// configuration are not among them.
 pub(super) fn device_resources(pod: &Pod, index: usize, ctx: &Context<'_>) -> Vec<String> {
     let configured = &ctx.config.node.allocatable;
     let all = requested(pod.at(index));
     all.iter().map(|(name, _)| name.to_owned()).filter(|name| configured.get(name) == 0).collect()
 }
 
-/// A container does not start with devices that the record lacks: after a kill, another pod could get them.
+/// A container does not start with devices that the record lacks: after a kill of Wherry, another pod could get them.
 pub const NOT_RECORDED: &str = "failed to record the container's devices (see the event FailedRecord); make the root \
                                 directory writable, or free space on its disk";
 
-/// The devices of init containers that have ended before this container starts, and that no other container has. As
-/// in Kubernetes, later containers get them: a pod requests only the larger amount.
+/// Returns the devices of init containers that have ended before this container starts, except those that another
+/// container has. As in Kubernetes, later containers reuse them: the pod's request is only the larger of the amounts.
 fn of_init_containers(devices: &PodDevices, pod: &Pod, index: usize, resource: &str) -> Vec<String> {
     let ids = |i: usize| {
         let granted = devices.get(&pod.at(i).name).and_then(|devices| devices.get(resource));
@@ -52,7 +54,7 @@ fn of_init_containers(devices: &PodDevices, pod: &Pod, index: usize, resource: &
     free.into_iter().cloned().collect()
 }
 
-/// The plugin did not allocate these devices. Other containers of the pod may have them.
+/// Gives back devices that the plugin did not allocate, except those that other containers of the pod have.
 fn give_back(devices: &PodDevices, resource: &str, ids: &[String], uid: &Uid, ctx: &mut Context<'_>) {
     let granted = devices.values().filter_map(|devices| devices.get(resource));
     let kept: BTreeSet<&String> = granted.flat_map(|granted| &granted.ids).collect_set();
@@ -60,7 +62,7 @@ fn give_back(devices: &PodDevices, resource: &str, ids: &[String], uid: &Uid, ct
     ctx.devices.give_back(resource, &unused, uid);
 }
 
-/// The changes of the container that its device plugins want, all together.
+/// Returns all changes that the device plugins request for the container, merged.
 pub fn allocated_to(devices: &PodDevices, container: &str) -> Allocated {
     let mut all = Allocated::default();
     for granted in devices.get(container).into_iter().flatten().map(|(_, granted)| &granted.allocated) {
@@ -74,7 +76,8 @@ pub fn allocated_to(devices: &PodDevices, container: &str) -> Allocated {
 }
 
 impl Worker {
-    /// Chooses the devices, or calls the plugin.
+    /// Starts the next step towards the container's devices: chooses them and requests their allocation, or calls
+    /// PreStartContainer. Without such a step, the start continues at once.
     pub(super) fn prepare_devices(
         &mut self,
         pod: &Rc<Pod>,
@@ -106,7 +109,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The plugin has answered. The record contains the devices before the container exists.
+    /// Handles the plugin's answer to Allocate. The record contains the devices before the container exists.
     pub(super) fn devices_allocated(
         &mut self,
         of: Instance,
@@ -156,14 +159,14 @@ impl Worker {
         }
     }
 
-    /// Containers that could not get their devices are tried again now. True if the worker has to be stepped.
+    /// Retries the containers that could not get their devices. Returns true if the worker has to be stepped.
     pub fn devices_changed(&mut self) -> bool {
         let requests = |pod: &Rc<Pod>| pod.all_containers().any(|c| requested(c).iter().next().is_some());
         self.pod.as_ref().is_some_and(requests) && self.containers.backoffs.release(&Reason::CreateContainerConfigError)
     }
 }
 
-/// The mounts of device plugins.
+/// Returns the mounts that device plugins request.
 pub(super) fn mounts(allocated: &Allocated) -> impl Iterator<Item = Mount> {
     allocated.mounts.iter().map(|mount| Mount {
         container_path: mount.container_path.clone(),

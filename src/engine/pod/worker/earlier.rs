@@ -1,5 +1,5 @@
 //! C5: a pod of the API server runs again after a shutdown, under the same UID. Its earlier containers are gone from
-//! the runtime; their restart counts continue, and their ends are the last ones.
+//! the runtime. Their restart counts continue, and their ends are shown as the last states.
 
 use crate::api::k8s::{self, Time};
 use crate::api::ordered::CollectOrdered;
@@ -19,7 +19,7 @@ struct Container {
 }
 
 impl Earlier {
-    /// Those that this status shows. (A pod that starts again has no ephemeral containers, W29.)
+    /// Returns the containers that this status shows. (A pod that starts again has no ephemeral containers, W29.)
     pub fn of(status: &k8s::PodStatus) -> Earlier {
         let all = [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
         let container = |shown: &k8s::ContainerStatus| {
@@ -37,7 +37,7 @@ impl Earlier {
         self.0.get(name).map_or(0, |container| container.restarts)
     }
 
-    /// The attempt number of the first container of that name after these.
+    /// Returns the attempt number of the first container of that name after the earlier ones.
     pub fn first_free(&self, name: &str) -> u32 {
         self.0.get(name).map_or(0, |container| container.restarts.saturating_add(1))
     }
@@ -47,14 +47,14 @@ impl Earlier {
     }
 }
 
-/// The end of the last container that this status shows, if the container is gone; None if it never ran.
+/// Returns the end of the container that this status shows, which is now gone; None if it never ran.
 pub fn last_end(shown: &k8s::ContainerStatus) -> Option<k8s::ContainerState> {
     let ended = [&shown.state, &shown.last_state].into_iter().flatten().find(|s| s.terminated.is_some());
     let runs = shown.state.as_ref().is_some_and(|s| s.running.is_some());
     if runs { Some(lost()) } else { ended.cloned() }
 }
 
-/// The state of a container that ran and whose end is unknown.
+/// Returns the state of a container that ran and whose end is unknown.
 pub fn lost() -> k8s::ContainerState {
     k8s::ContainerState {
         terminated: Some(Box::new(k8s::ContainerStateTerminated {
@@ -69,7 +69,7 @@ pub fn lost() -> k8s::ContainerState {
     }
 }
 
-/// As in a kubelet, a time that is not known is the beginning of 1970.
+/// Returns the beginning of 1970, which stands for an unknown time, as in a kubelet.
 fn unknown_time() -> Option<Time> {
     Some(Time(jiff::Timestamp::UNIX_EPOCH))
 }

@@ -19,15 +19,15 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// A pod that terminates, for its record.
+    /// Returns the termination for the record; None unless the pod is terminating.
     pub(super) fn termination(&self, state: &State, demand: &Demand, now: Now) -> Option<Termination> {
         let State::Terminating(t) = state else { return None };
         let (began, grace_deadline) = t.in_wall_time(now);
         Some(self.entry(began, grace_deadline, !demand.desired))
     }
 
-    /// As `termination`, also for a pod that is over while its last status may not be known yet: the next run
-    /// terminates it again, within `grace`.
+    /// Like `termination`, but also covers a pod that is over while its last status may not be known yet: the next
+    /// run terminates it again, within `grace`.
     pub(super) fn open_termination(
         &self,
         state: &State,

@@ -1,5 +1,5 @@
-//! Ephemeral containers of a running pod (W29). They belong to the instance of the pod: a new version of its labels or
-//! resources keeps them, and a pod that starts again after its end has none.
+//! Ephemeral containers of a running pod (W29). They belong to one run of the pod: they stay when its labels or
+//! resources change, and a pod that starts again after its end has none.
 
 use super::Worker;
 use super::history::History;
@@ -19,10 +19,10 @@ impl Worker {
         matches!(self.state, State::Sync(_)) && self.demand.desired && self.admission.rejection().is_none()
     }
 
-    /// The pod has these ephemeral containers from now on. They start when its record contains them.
+    /// Sets the ephemeral containers of the pod. New ones start when its record contains them.
     pub fn set_ephemeral(&mut self, list: Vec<k8s::EphemeralContainer>, ctx: &mut Context<'_>) {
         let Some(pod) = &self.pod else { return };
-        // A user may use a name of an earlier run of the pod again.
+        // A user may reuse a name from an earlier run of the pod.
         for new in list.iter().filter(|new| pod.ephemeral(&new.name).is_none()) {
             self.history.begun_ephemeral.remove(&new.name);
         }
@@ -31,7 +31,7 @@ impl Worker {
         ctx.outbox.publish(&self.uid, &self.name);
     }
 
-    /// The pod's manifest has another version, with which the instance continues.
+    /// Lets the running pod continue with another version of its manifest. Its ephemeral containers stay.
     pub fn continue_as(&mut self, pod: Rc<Pod>) {
         let list = self.pod.as_ref().map(|pod| pod.ephemeral_specs()).unwrap_or_default();
         self.pod = Some(if list.is_empty() { pod } else { Rc::new(pod.with_ephemeral(list.to_vec())) });
@@ -39,8 +39,8 @@ impl Worker {
 }
 
 impl History {
-    /// The ephemeral containers of `wanted` that the pod does not have yet, without those of an earlier run of the pod
-    /// (W29). None is ever removed.
+    /// Returns the ephemeral containers of `wanted` that the pod does not have yet, without those of an earlier run
+    /// of the pod (W29). Ephemeral containers are never removed.
     pub(super) fn new_ephemeral<'a>(
         &'a self,
         pod: &'a Pod,
@@ -64,7 +64,7 @@ impl History {
         record.rewrite();
     }
 
-    /// The waiting reason of an ephemeral container whose target does not run.
+    /// Returns the waiting reason of an ephemeral container whose target does not run.
     pub(super) fn without_target(&self, pod: &Pod, facts: &PodFacts, name: &str) -> Option<(Reason, String)> {
         if self.begun_ephemeral.contains(name) {
             return None;

@@ -1,4 +1,4 @@
-//! C2: the worker follows the changes of the object of its pod on the API server.
+//! C2: the worker applies changes of its pod's object on the API server.
 
 use super::Worker;
 use super::deadline::ActiveDeadline;
@@ -11,7 +11,7 @@ use crate::engine::context::Context;
 use std::rc::Rc;
 
 impl Worker {
-    /// Returns true if the object on the API server has something that the pod can get now.
+    /// Returns true if the object on the API server has a change that the pod can take over now.
     pub fn differs_in_place(&self, wanted: &Pod) -> bool {
         let Some(pod) = self.pod.as_ref().filter(|_| self.demand.desired) else { return false };
         let (ours, theirs) = (&pod.object.metadata, &wanted.object.metadata);
@@ -42,7 +42,7 @@ impl Worker {
         if followed.active_deadline() != pod.active_deadline() {
             self.deadline = ActiveDeadline::changed(self.deadline, &followed, ctx.now.boot);
         }
-        // Those that a user of this machine has added stay, in their places.
+        // The ephemeral containers that a user of this machine has added stay, in the same order.
         let new: Vec<_> = self.history.new_ephemeral(&pod, wanted).cloned().collect();
         let list = [pod.ephemeral_specs(), &new].concat();
         let is_new = self.takes_ephemeral() && !new.is_empty();
@@ -50,7 +50,7 @@ impl Worker {
             return;
         }
         self.pod = Some(Rc::new(followed));
-        // Files of the downward API.
+        // Files of the downward API may show the change.
         self.volumes.outdated();
         if is_new {
             return self.set_ephemeral(list, ctx);

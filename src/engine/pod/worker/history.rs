@@ -1,4 +1,4 @@
-//! What happened to a pod on this node, as far as its record keeps it (W25): a later run of Wherry continues from it.
+//! The part of a pod's history on this node that its record contains (W25). A later run of Wherry continues from it.
 
 use super::earlier::Earlier;
 use super::restarting::Restarting;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// The names of the fields are those of the record.
+/// The field names are those in the record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct History {
@@ -21,7 +21,7 @@ pub struct History {
     /// The pod waits for its name (W8), and nothing of it was ever started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waiting: bool,
-    /// A10: of a pod that waits: the version before it has started on this node.
+    /// A10: for a pod that waits: the version before it has started on this node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::engine::pod) bound: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,10 +35,10 @@ pub struct History {
     /// W29: the ephemeral containers that were started.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub begun_ephemeral: BTreeSet<String>,
-    /// W10: the containers that were stopped to start again.
+    /// W10: the containers that were stopped for a restart.
     #[serde(default, skip_serializing_if = "Restarting::is_empty")]
     pub restarting: Restarting,
-    /// C5: the containers before a shutdown.
+    /// C5: the containers that ran before a shutdown.
     #[serde(default, skip_serializing_if = "Earlier::is_empty")]
     pub earlier: Earlier,
     /// Containers whose preStop hook has started (W4: it runs once).
@@ -57,7 +57,7 @@ pub struct Preempted {
     pub signal: Rc<str>,
 }
 
-/// The last eviction of a pod, and how many followed each other.
+/// The last eviction of a pod, and the number of consecutive evictions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evicted {
     #[serde(default, with = "nanoseconds")]
@@ -71,7 +71,7 @@ fn once() -> u32 {
 }
 
 impl History {
-    /// Of a pod that is first seen at `start_time`, and waits.
+    /// Returns the history of a pod that is first seen at `start_time`, and waits.
     pub fn new(start_time: Wall) -> History {
         History {
             start_time,
@@ -87,27 +87,28 @@ impl History {
         }
     }
 
-    /// A10: the pod, or the version before it, has started on this node. A cordon does not hold it back.
+    /// A10: returns true if the pod, or the version before it, has started on this node. A cordon does not hold back
+    /// such a pod.
     pub fn is_bound(&self) -> bool {
         self.bound || !self.waiting
     }
 
-    /// A10: a pod that waits is bound to the node if the version before it is.
+    /// A10: binds a waiting pod to the node if the version before it is bound.
     pub fn bind(&mut self, is_bound: bool) {
         self.bound = is_bound && self.waiting;
     }
 
-    /// The pod may start something from now on.
+    /// Notes that the pod may start something from now on.
     pub fn begin(&mut self) {
         (self.waiting, self.bound) = (false, false);
     }
 
-    /// Returns true if the container's preStop hook has not started before.
+    /// Notes the start of the container's preStop hook. Returns true if the hook has not started before.
     pub fn note_pre_stop(&mut self, id: &ContainerId) -> bool {
         self.pre_stopped.insert(id.clone())
     }
 
-    /// Returns true if the pod had devices.
+    /// Drops the pod's devices. Returns true if it had any.
     pub fn take_devices(&mut self) -> bool {
         !std::mem::take(&mut self.devices).is_empty()
     }

@@ -1,6 +1,7 @@
 //! Container hooks: postStart is part of the start of a container (W11), preStop runs before its stop (W4).
 //!
-//! A preStop hook runs only once per container, even after a restart of Wherry: the record notes its start beforehand.
+//! A preStop hook runs only once per container, even after a restart of Wherry: the start is recorded before the hook
+//! runs.
 
 use super::Worker;
 use super::container_backoff::ContainerBackoffs;
@@ -24,9 +25,9 @@ use crate::engine::pleg::cache::Entry;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// *(ours: a kubelet waits for ever)* A postStart hook that takes longer has failed.
+/// *(ours: a kubelet waits forever)* A postStart hook that takes longer than this has failed.
 const POST_START_TIMEOUT: Duration = Duration::from_secs(1800);
-/// How long a preStop hook waits for the write of its record.
+/// How long a preStop hook waits until its start is recorded.
 const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Worker {
@@ -99,7 +100,7 @@ pub fn begin_post_start(
     ops.start(op, ActiveOp::PostStart { index, id: id.clone(), cancelled: false });
 }
 
-/// Cancels the postStart hook of a container that has ended meanwhile.
+/// Cancels the postStart hook in flight if its container has ended.
 pub fn give_up_post_start(ops: &mut Operations, entry: &Entry, ctx: &mut Context<'_>) {
     let runs =
         |id: &ContainerId| entry.facts().containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
@@ -108,7 +109,8 @@ pub fn give_up_post_start(ops: &mut Operations, entry: &Entry, ctx: &mut Context
     }
 }
 
-/// W10, PostStartHookError: if the hook fails, the container is killed and restarts after its back-off.
+/// Handles the end of a postStart hook. If the hook failed (PostStartHookError), the container is killed and restarts
+/// after its back-off (W10).
 pub fn post_start_done(
     pod: &Rc<Pod>,
     index: usize,
@@ -142,7 +144,7 @@ fn post_start_failed(pod: &Rc<Pod>, index: usize, e: &OpError, ctx: &mut Context
     format!("{what} for Container \"{}\" in Pod \"{whose}\" failed - error: {}", spec.name, e.message())
 }
 
-/// The handler from the spec, or from the container's annotation if there is no spec (W21).
+/// Returns the preStop handler from the spec, or from the container's annotation if there is no spec (W21).
 fn pre_stop_of(pod: Option<&Rc<Pod>>, c: &ContainerFact) -> Option<LifecycleHandler> {
     match pod {
         Some(pod) => pod.container(&c.name)?.lifecycle.as_ref()?.pre_stop.as_deref().cloned(),
@@ -150,7 +152,7 @@ fn pre_stop_of(pod: Option<&Rc<Pod>>, c: &ContainerFact) -> Option<LifecycleHand
     }
 }
 
-/// An https hook of a server without TLS has succeeded over http. The manifest should say so.
+/// Reports an https hook that succeeded over http, because the server has no TLS. The manifest should use http.
 fn note_fallback(pod: Option<&Rc<Pod>>, container: &str, result: &Result<Answer, OpError>, ctx: &mut Context<'_>) {
     if let Ok(Answer::WithoutTls(server)) = result {
         let message = format!("request to HTTPS lifecycle hook {server} got HTTP response, retry with HTTP succeeded");
@@ -176,7 +178,7 @@ pub fn pre_stop_done(
     }
 }
 
-/// The hook's name in a kubelet's error message.
+/// Returns the hook's name in a kubelet's error message.
 fn describe(handler: &LifecycleHandler) -> String {
     match handler {
         LifecycleHandler { exec: Some(exec), .. } => {

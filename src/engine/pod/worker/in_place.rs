@@ -1,13 +1,13 @@
 //! C2: a pod of the API server follows the changes of its object.
 //!
-//! A running pod gets new images between two operations (`replacing`), and new amounts of resources when they fit
-//! (`resize`). One that does not run has them at once.
+//! A running pod gets new images between two operations (`replacing`), and new requests and limits when they fit
+//! (`resize`). A pod that does not run gets both at once.
 
 use super::replacing::Replacing;
 use super::resize::Resize;
 use serde::Serialize;
 
-/// The changes that wait for their time, or are in progress.
+/// The changes that wait or are in progress.
 #[derive(Debug, Default, Serialize)]
 pub struct InPlace {
     pub resize: Resize,

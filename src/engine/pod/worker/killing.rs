@@ -16,7 +16,8 @@ use crate::engine::pod::placement::Placement;
 use std::time::Duration;
 
 impl Worker {
-    /// Kills a desired pod for a cause other than its manifest (W5). The pod runs again when the cause is over (W6).
+    /// Kills a desired pod for a cause other than its manifest (W5). The pod runs again when the cause is over (W6),
+    /// unless `lets_run_again` rules that out.
     pub fn kill_for(&mut self, id: Option<KillId>, kill: &Kill, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.demand.kills.extend(id);
         let cause = kill.cause();
@@ -61,20 +62,21 @@ impl Worker {
         }
     }
 
-    /// C5: a pod that has ended, and would have run again after a shutdown, does not. The server learns its phase now.
+    /// C5: prevents a pod that has ended from running again after a shutdown. The server learns the pod's phase now.
+    /// Returns false if the pod would not have run again anyway.
     fn end_for_good(&mut self, ctx: &mut Context<'_>) -> bool {
         ctx.outbox.publish(&self.uid, &self.name);
         self.demand.end()
     }
 
-    /// Returns true if a pod of the API server was killed for another reason than a shutdown. A shutdown that follows
-    /// does not change that.
+    /// Returns true if a terminating pod of the API server was killed for a reason other than a shutdown. A shutdown
+    /// that follows does not make it run again.
     fn ends_for_good(&self) -> bool {
         let killed = self.ending.cause.as_ref().is_some_and(|cause| cause.by != Some(TerminationSource::Shutdown));
         killed && self.is_from_api_server() && matches!(self.state, State::Terminating(_))
     }
 
-    /// W4: a pod that terminates gets this grace period if it is shorter.
+    /// W4: shortens the grace period of a terminating pod to `grace`, if that is shorter.
     pub fn shorten(&mut self, grace: Duration, entry: &mut Entry, ctx: &mut Context<'_>) {
         if matches!(self.state, State::Terminating(_)) {
             self.kill(grace, None, entry, ctx);
@@ -92,8 +94,8 @@ impl Worker {
         }
     }
 
-    /// C2: the pod has ended on the API server, and a controller has perhaps created another one: it does not run here
-    /// any more.
+    /// C2: ends a pod that has ended on the API server. A controller may have created a replacement, so the pod must
+    /// not run here any more.
     pub fn end_as_at_server(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         if self.demand.end() {
             self.record.update();
@@ -103,7 +105,7 @@ impl Worker {
         }
     }
 
-    /// The cause is over. A pod that waits for no other cause starts again.
+    /// Notes that the cause is over. A pod that waits for no other cause starts again.
     pub fn release(&mut self, by: TerminationSource, ctx: &mut Context<'_>) {
         if !self.demand.release(by, self.pod.as_ref()) {
             return;
@@ -127,7 +129,7 @@ impl Worker {
             self.admission.withdraw_rejection();
         }
         match &mut self.state {
-            // W8: it never started anything. If something of the pod may run, it goes through Terminating instead.
+            // W8: the pod never started anything. If something of it may run, it goes through Terminating instead.
             State::Waiting if self.history.waiting && !had_directory && entry.shows_nothing() => {
                 self.state = State::Finished(Finished::unstarted());
             }
@@ -155,15 +157,15 @@ impl Worker {
         }
     }
 
-    /// Terminates a pod that is no longer desired or has changed. If it is desired again, it starts again (W6).
-    /// `grace`: None for the pod's own grace period.
+    /// Terminates a pod that is no longer desired or has changed. If it is desired again, it starts again (W6). A
+    /// `grace` of None means the pod's own grace period.
     pub fn replace(&mut self, grace: Option<Duration>, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.demand.replaced = true;
         self.kill(grace.unwrap_or(self.grace_period()), None, entry, ctx);
     }
 
-    /// W8: the pod's manifest changed. Returns true if the old version has to continue for now: it runs, and only a
-    /// record that was written after the change shows that the new version can start.
+    /// W8: handles a change of the pod's manifest. Returns true if the old version has to continue for now: it runs,
+    /// and only a record that was written after the change shows that the new version can start.
     pub fn outdate(&mut self, entry: &Entry) -> bool {
         let runs = !entry.known() || entry.running().next().is_some();
         let State::Sync(sync) = &mut self.state else { return false };
@@ -177,13 +179,14 @@ impl Worker {
         true
     }
 
-    /// For an outdated pod: its record has been written again, or the pod ends for another reason.
+    /// Returns true if an outdated pod may be replaced now: its record has been written again, or the pod ends for
+    /// another reason.
     pub fn may_be_replaced(&self) -> bool {
         !self.state.is_sync() || self.record.is_written() && !self.record.is_being_written(&self.ops)
     }
 
-    /// Keeps an outdated pod if the manifest is again the one with which the pod runs. Returns true if it was
-    /// outdated.
+    /// Keeps an outdated pod running if the manifest was changed back to the version with which the pod runs. Returns
+    /// true if the pod was outdated.
     pub fn is_up_to_date_again(&mut self, pod: &Pod) -> bool {
         let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
         match &mut self.state {
@@ -194,7 +197,7 @@ impl Worker {
         true
     }
 
-    /// Whether the pod has to start again to match `pod` (W6, D3).
+    /// Reports whether the pod has to start again to match `pod` (W6, D3).
     pub fn is_other_than(&self, pod: &Pod) -> bool {
         let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
         !same || !self.demand.desired || self.demand.replaced || self.demand.successor.is_some()

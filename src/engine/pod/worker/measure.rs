@@ -18,11 +18,11 @@ use std::time::Duration;
 
 #[derive(Debug, Serialize)]
 pub struct Measured {
-    /// When the worker was made.
+    /// The time when the worker was created.
     made: Boot,
-    /// The first sync was measured.
+    /// True once the first sync was measured.
     begun: bool,
-    /// The first start of all containers was measured, or it was in a previous run.
+    /// True once the first start of all containers was measured, or if it happened in a previous run.
     started: bool,
     /// The work in progress, with the kubelet's name for it, and the time of the request.
     work: Option<(&'static str, Boot)>,
@@ -35,12 +35,12 @@ impl Measured {
         Measured { made, begun: false, started: false, work: None, status_since: None }
     }
 
-    /// The worker was created to terminate its pod.
+    /// Starts to measure the kill of a pod whose worker was created to terminate it.
     pub fn kill_began(&mut self) {
         self.work = Some(("kill", self.made));
     }
 
-    /// The pod started in a previous run.
+    /// Notes that the pod started in a previous run, so that its start is not measured.
     pub fn started_before(&mut self) {
         self.started = true;
     }
@@ -57,7 +57,8 @@ impl Measured {
         }
     }
 
-    /// The first sync of a worker is the create. It counts from the time when the pod was first seen.
+    /// Measures the first sync of the worker, which counts as the operation `create`. Its time starts with the
+    /// creation of the worker.
     pub fn first_sync(&mut self, pod: &Pod, ctx: &mut Context<'_>) {
         if !std::mem::replace(&mut self.begun, true) {
             ctx.outbox.measure(Measure::PodWorkerStartDuration(ctx.now.boot.since(self.made)));
@@ -66,15 +67,15 @@ impl Measured {
         }
     }
 
-    /// All containers of the pod run.
+    /// Measures the start of the pod once all its containers run.
     pub fn all_run(&mut self, ctx: &mut Context<'_>) {
         if !std::mem::replace(&mut self.started, true) {
             ctx.outbox.measure(Measure::PodStartDuration(ctx.now.boot.since(self.made)));
         }
     }
 
-    /// Runs after each step of a sync without an operation in flight before or after it: starts or ends the measured
-    /// work.
+    /// Starts or ends the measured work after a step of a sync. A step that waits for an operation in flight skips
+    /// this call.
     pub fn sync(&mut self, uid: &Uid, state: &State, ops: &Operations, record: &PodRecord, ctx: &mut Context<'_>) {
         let doing = ops.active().is_some_and(ActiveOp::is_sync_work);
         let busy = doing || ops.is_stopping() || ctx.slots.waits(uid);
@@ -90,18 +91,18 @@ impl Measured {
         }
     }
 
-    /// A new status has to wait for something before publication.
+    /// Notes that a new status has to wait before it can be published.
     pub fn status_waits(&mut self, ctx: &Context<'_>) {
         self.status_since.get_or_insert(ctx.now.boot);
     }
 
-    /// The status is being published: returns how long it waited.
+    /// Returns how long the status that is being published has waited.
     pub fn status_waited(&mut self, ctx: &Context<'_>) -> Duration {
         self.status_since.take().map_or(Duration::ZERO, |at| ctx.now.boot.since(at))
     }
 }
 
-/// As in a kubelet, sidecars count as init containers.
+/// Returns the type of the container for the metrics. As in a kubelet, sidecars count as init containers.
 pub(super) fn container_type(pod: &Pod, index: usize) -> &'static str {
     match index {
         _ if pod.is_init(index) => "init_container",

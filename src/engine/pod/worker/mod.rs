@@ -7,16 +7,17 @@
 //! `step` compares the desired with the observed state and emits the next effects. It runs after every event of the pod
 //! and is idempotent.
 //!
-//! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own
-//! tests: `admission`, `ops` (operations in flight; `requests` begins those of several states), `preparation` and
-//! `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`, `replacing`, `restarting`, `volumes`, `resize`,
-//! `demand`, `history`, `pod_record`, `outdated`, `ending`, `removals`, `deadline`, `sharing`, `termination_messages`,
-//! `retry`, `timer`, and `engine::probe`. They get what they need as arguments, and do not import the worker.
+//! Each state in `state` carries its own data. Each concern that outlives a state is a small state machine with its
+//! own tests: `admission`, `ops` (operations in flight; `requests` begins those of several states), `preparation` and
+//! `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`, `replacing`, `restarting`, `volumes`,
+//! `resize`, `demand`, `history`, `pod_record`, `outdated`, `ending`, `removals`, `deadline`, `sharing`,
+//! `termination_messages`, `retry`, `timer`, and `engine::probe`. Their functions take what they need as arguments,
+//! and do not import the worker.
 //!
-//! The worker composes them: `admitting` follows the node's decision, `sync` plans, `starts` carries out the steps that
-//! start something, `pulling` those of a pull and `stopping_round` those of stops, `following`, `new_images` and
-//! `resizing` change a running pod, `killing` and `terminate` end it, `cleanup` removes the rest, `completions` takes the
-//! results of operations, `recording` writes the pod's record, `showing` makes the worker's own status.
+//! The worker composes them: `admitting` follows the node's decision, `sync` plans, `starts` carries out the steps
+//! that start something, `pulling` those of a pull and `stopping_round` those of stops, `following`, `new_images` and
+//! `resizing` change a running pod, `killing` and `terminate` end it, `cleanup` removes the rest, `completions`
+//! handles the results of operations, `recording` writes the pod's record, `showing` builds the worker's own status.
 
 mod admission;
 mod admitting;
@@ -120,7 +121,7 @@ pub struct Worker {
     pub demand: Demand,
     pub admission: PodAdmission,
     pub shown: Shown,
-    /// For the record.
+    /// The part of the pod's history that the record contains.
     pub history: History,
     pub record: PodRecord,
     deadline: Option<ActiveDeadline>,
@@ -136,7 +137,7 @@ pub struct Worker {
     pub timer: Timer,
 }
 
-/// What was published of the pod last.
+/// The pod's status and placement that were published last.
 #[derive(Debug, Default, Serialize)]
 pub struct Shown {
     pub status: k8s::PodStatus,
@@ -151,7 +152,7 @@ impl Shown {
 }
 
 impl Worker {
-    /// A worker for a pod. It waits until the node reports that the full name is free.
+    /// Creates the worker of a pod. It waits until the node reports that the full name is free.
     pub fn new(pod: Rc<Pod>, start_time: Wall, now: Now) -> Worker {
         let mut worker = Worker::bare(pod.uid.clone(), pod.name.clone(), now);
         worker.demand.desired = true;
@@ -163,7 +164,7 @@ impl Worker {
         worker
     }
 
-    /// The pod is the successor of `previous` under its UID.
+    /// Takes over from `previous`, the worker of the pod that had the same UID before.
     pub fn inherit(&mut self, previous: &Worker) {
         if !self.record.exists() {
             self.record = previous.record.inherited();
@@ -171,16 +172,17 @@ impl Worker {
         self.history.bind(self.history.is_bound() || previous.history.is_bound());
         // E5: the number of evictions counts across restarts of the pod.
         self.history.evicted.clone_from(&previous.history.evicted);
-        // C5: for the API server, the pod continues.
+        // C5: for the API server, it is still the same pod.
         if self.is_from_api_server() {
             self.history.start_time = previous.history.start_time;
             self.history.earlier = Earlier::of(&previous.shown.status);
-            // W29: its object keeps the ephemeral containers, and each has had its one start.
+            // W29: the pod's object keeps the ephemeral containers, and each was started once.
             self.history.begun_ephemeral.clone_from(&previous.history.begun_ephemeral);
         }
     }
 
-    /// A worker for a pod of a previous run (W25). It continues the termination if one was in progress (W4, W7).
+    /// Creates the worker of a pod of a previous run (W25). It continues the termination if one was in progress (W4,
+    /// W7).
     pub fn revive(record: Record, now: Now, boot_id: &str) -> Worker {
         let age = record.age(now.boot, boot_id);
         let Record { pod, terminal, history, snapshot } = record;
@@ -200,7 +202,8 @@ impl Worker {
             worker.admission.decision = Admission::Rejected(cause);
         }
         if let Some(t) = termination {
-            // The wall clock may be set: in the same boot, use the boot clock. The rest never exceeds the whole period.
+            // The wall clock may have been set, so use the boot clock within the same boot. The rest never exceeds
+            // the whole period.
             let left = match (age, &written) {
                 (Some(age), Some(written)) => t.grace_deadline.since(written.wall).saturating_sub(age),
                 _ => t.grace_deadline.since(now.wall),
@@ -220,7 +223,7 @@ impl Worker {
         worker
     }
 
-    /// A worker for an orphan, which it stops and removes.
+    /// Creates the worker of an orphan, which it stops and removes.
     pub fn orphan(uid: Uid, name: FullName, grace: Duration, now: Now) -> Worker {
         let mut worker = Worker::bare(uid, name, now);
         worker.state = State::Terminating(Terminating::new(now.boot, grace));
@@ -228,7 +231,7 @@ impl Worker {
         worker
     }
 
-    /// A worker for a pod of which only files, and perhaps volumes, are left.
+    /// Creates the worker of a pod of which only files, and perhaps volumes, are left.
     pub fn leftover(uid: Uid, name: FullName, now: Now) -> Worker {
         let mut worker = Worker::bare(uid, name, now);
         worker.state = State::Terminated(Terminated::only_files());
@@ -266,7 +269,7 @@ impl Worker {
         matches!(self.state, State::Waiting) && self.history.waiting && !self.admission.is_admitted()
     }
 
-    /// The full name is free: the pod may start. Returns true if it was waiting for that.
+    /// Lets the pod start, because its full name is free. Returns true if the pod was waiting for that.
     pub fn begin(&mut self) -> bool {
         let waited = matches!(self.state, State::Waiting);
         if waited {
@@ -280,7 +283,8 @@ impl Worker {
         waited
     }
 
-    /// See `State::wait_again`: a running pod has the full name, or the pod is not admitted.
+    /// Makes the pod wait again (see `State::wait_again`), because a running pod has the full name, or the pod is not
+    /// admitted.
     pub fn wait_again(&mut self) -> bool {
         self.state.wait_again(&self.ops)
     }
@@ -294,7 +298,7 @@ impl Worker {
         self.pod.as_ref().is_some_and(|pod| pod.is_from_api_server())
     }
 
-    /// The pod's own grace period.
+    /// Returns the pod's own grace period.
     pub fn grace_period(&self) -> Duration {
         self.pod.as_ref().map_or(Duration::from_secs(1), |p| p.grace_period())
     }
@@ -308,7 +312,7 @@ impl Worker {
         if self.admission.rejection().is_some() {
             self.wait_again();
         }
-        // After a state change the new state's step runs at once.
+        // After a change of the state, the step of the new state runs at once.
         loop {
             let before = std::mem::discriminant(&self.state);
             match self.state {
@@ -364,7 +368,7 @@ impl Worker {
             None => return,
         };
         match &mut self.state {
-            // It waited only for this.
+            // The worker waited only for this status.
             State::Terminated(terminated) if !terminated.shown => {
                 terminated.shown = true;
                 if self.ops.background_is_empty() {

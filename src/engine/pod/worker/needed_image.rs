@@ -6,14 +6,14 @@ use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum NeededImage {
-    /// The container's own.
+    /// The container's own image.
     Own,
-    /// That of the image volume with this name.
+    /// The image of the image volume with this name.
     Volume(String),
 }
 
 impl NeededImage {
-    /// The reference in the spec, and the pull policy.
+    /// Returns the reference in the spec, and the pull policy.
     pub fn spec<'p>(&self, pod: &'p Pod, index: usize) -> (&'p str, &'p str) {
         let (reference, policy) = match self {
             NeededImage::Own => {
@@ -33,7 +33,7 @@ fn image_volumes(pod: &Pod) -> impl Iterator<Item = (&str, &k8s::ImageVolumeSour
     pod.spec().volumes.iter().flatten().filter_map(|volume| Some((volume.name.as_str(), volume.image.as_deref()?)))
 }
 
-/// The image volumes that the container mounts, by name, each once.
+/// Returns the names of the image volumes that the container mounts, each once.
 pub fn mounted(pod: &Pod, index: usize) -> Vec<String> {
     let mounts = pod.at(index).volume_mounts.as_deref().unwrap_or_default();
     let is_mounted = |name: &str| mounts.iter().any(|mount| mount.name == name);

@@ -10,7 +10,7 @@ use crate::engine::effect::Effect;
 use std::rc::Rc;
 
 impl Worker {
-    /// The pod gets the images that its object has now, unless an operation in flight depends on the old ones.
+    /// Gives the pod the images that its object has now, unless an operation in flight depends on the old ones.
     pub(super) fn take_images(&mut self, ctx: &mut Context<'_>) {
         if self.ops.active().is_some_and(|active| !active.permits_new_images()) {
             return;
@@ -20,7 +20,8 @@ impl Worker {
         in_place::take_images(&mut pod, &wanted);
         let changed = |index: usize| current.at(index).image != pod.at(index).image;
         for index in (0..pod.first_ephemeral()).filter(|index| changed(*index)) {
-            // Corrected by the new image, or the end of a container with the old one.
+            // The back-off belongs to the old image: the new one may correct the error, or the container ended with
+            // the old one.
             self.containers.backoffs.forget(&pod.at(index).name);
             self.state.begin_start_again(index, &self.ops, ctx);
         }
@@ -31,7 +32,7 @@ impl Worker {
 }
 
 impl State {
-    /// The container at `index` has another image: its start begins again.
+    /// Begins the start of the container at `index` again, because it has another image.
     fn begin_start_again(&mut self, index: usize, ops: &Operations, ctx: &mut Context<'_>) {
         let Some(sync) = self.sync_mut() else { return };
         if !sync.starting.depends_on_image_of(index) {

@@ -1,7 +1,8 @@
 //! The operations of a worker that are in flight, and their classification.
 //!
 //! At most one *active* operation is in flight: the plan waits for its result. Any number of *background* operations
-//! may run next to it. They change nothing that a plan depends on, or count as one together (stops).
+//! may run next to it. They change nothing that a plan depends on. Stops are the exception: together they count like
+//! one active operation.
 
 use super::needed_image::NeededImage;
 use crate::api::names::{ContainerId, SandboxId};
@@ -36,7 +37,7 @@ pub enum ActiveOp {
         index: usize,
         attempt: u32,
     },
-    /// A credential provider is asked, for a pull.
+    /// A request to a credential provider, for a pull.
     AskProvider {
         index: usize,
         attempt: u32,
@@ -66,7 +67,7 @@ pub enum ActiveOp {
         attempt: u32,
         resource: String,
     },
-    /// The container's volume mounts.
+    /// The volumes are mounted for the container.
     MountInContainer {
         index: usize,
         attempt: u32,
@@ -80,7 +81,8 @@ pub enum ActiveOp {
         index: usize,
         id: ContainerId,
     },
-    /// The container is running. `cancelled`: it no longer runs, and the hook was cancelled.
+    /// The postStart hook of a running container. `cancelled` says that the container no longer runs, and the hook
+    /// was cancelled.
     PostStart {
         index: usize,
         id: ContainerId,
@@ -91,7 +93,7 @@ pub enum ActiveOp {
     RaiseCgroup,
     /// R3: the pod's cgroup gets the new limits.
     SettleCgroup,
-    /// R4: the memory of a container whose limit decreases to `limit` bytes.
+    /// R4: the memory use of a container is measured. Its limit decreases to `limit` bytes.
     MeasureMemory {
         id: ContainerId,
         limit: u64,
@@ -99,7 +101,7 @@ pub enum ActiveOp {
     UpdateContainer {
         id: ContainerId,
     },
-    /// `log_path`: the log of a dead container, removed together with it.
+    /// `log_path` is the log of a dead container, which is removed together with it.
     RemoveContainer {
         id: ContainerId,
         log_path: Option<String>,
@@ -109,14 +111,14 @@ pub enum ActiveOp {
     },
 }
 
-/// The nature of an active operation, from which all other properties follow.
+/// The nature of an active operation, from which most of its other properties follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nature {
     /// Prepares the host for a sandbox or a container. The runtime does not take part.
     Preparation,
     /// Reads from the runtime.
     Read,
-    /// Pulls an image, or collects credentials for that.
+    /// Pulls an image, or collects credentials for a pull.
     Pull,
     /// Creates or starts a sandbox or a container.
     Start,
@@ -152,8 +154,8 @@ impl ActiveOp {
         }
     }
 
-    /// The call changes sandboxes or containers of the pod in the runtime. If it fails, it may have done so
-    /// nevertheless.
+    /// Returns true if the call changes sandboxes or containers of the pod in the runtime. A call that fails may have
+    /// changed them nevertheless.
     pub fn changes_runtime(&self) -> bool {
         matches!(self.nature(), Nature::Start | Nature::Stop | Nature::Removal)
     }
@@ -174,17 +176,18 @@ impl ActiveOp {
             || matches!(self.nature(), Nature::Pull | Nature::Devices | Nature::Hook | Nature::Resize)
     }
 
-    /// It pulls an image, or collects credentials for that.
+    /// Returns true if the operation pulls an image, or collects credentials for a pull.
     pub fn is_pull(&self) -> bool {
         self.nature() == Nature::Pull
     }
 
-    /// The operation brings the pod closer to its spec. A removal only tidies up and does not count as a sync.
+    /// Returns true if the operation brings the pod closer to its spec. A removal only tidies up and does not count
+    /// as a sync.
     pub fn is_sync_work(&self) -> bool {
         self.nature() != Nature::Removal
     }
 
-    /// The limit against which the operation counts.
+    /// Returns the class whose limit applies to the operation.
     pub fn start_class(&self) -> Option<Class> {
         match self {
             ActiveOp::PreparePod { .. } | ActiveOp::MakeCgroup { .. } | ActiveOp::RunSandbox { .. } => {
@@ -231,11 +234,11 @@ pub enum BackgroundOp {
     UpdateVolumes,
     Unmount,
     RemoveCgroup,
-    /// `marker`: until then the empty directory stays (W26).
+    /// `marker` is the time until which the empty directory stays (W26).
     RemovePodFiles {
         marker: Option<Boot>,
     },
-    /// Nothing waits for it.
+    /// An operation whose result nothing waits for.
     Other,
 }
 
@@ -262,7 +265,7 @@ impl Operations {
         self.background.insert(op, background);
     }
 
-    /// Removes the operation. None if it is not one of this worker's.
+    /// Removes the operation and returns it. None if it does not belong to this worker.
     pub fn end(&mut self, op: OpId) -> Option<Ended> {
         if let Some(background) = self.background.remove(&op) {
             return Some(Ended::Background(background));
@@ -275,7 +278,7 @@ impl Operations {
         self.active.as_ref().map(|(_, active)| active)
     }
 
-    /// The container whose postStart hook is in flight.
+    /// Returns the container whose postStart hook is in flight.
     pub fn post_start(&self) -> Option<&ContainerId> {
         match self.active() {
             Some(ActiveOp::PostStart { id, .. }) => Some(id),
@@ -287,18 +290,18 @@ impl Operations {
         self.active.is_some()
     }
 
-    /// The operation to cancel when the pod is killed.
+    /// Returns the operation to cancel when the pod is killed.
     pub fn cancelled_by_kill(&self) -> Option<OpId> {
         self.active.as_ref().filter(|(_, active)| active.is_cancelled_by_kill()).map(|(op, _)| *op)
     }
 
-    /// The operation of a pull.
+    /// Returns the active operation if it belongs to a pull.
     pub fn pull(&self) -> Option<OpId> {
         self.active.as_ref().filter(|(_, active)| active.is_pull()).map(|(op, _)| *op)
     }
 
-    /// Returns the postStart hook in flight, to be cancelled, if `ended` is true of its container. Returns it only
-    /// once.
+    /// Returns the postStart hook in flight, to be cancelled, if `ended` returns true for its container. Each hook is
+    /// returned only once.
     pub fn take_post_start(&mut self, ended: impl Fn(&ContainerId) -> bool) -> Option<OpId> {
         match &mut self.active {
             Some((op, ActiveOp::PostStart { id, cancelled, .. })) if !*cancelled && ended(id) => {
@@ -335,7 +338,7 @@ impl Operations {
         matches!(self.active(), Some(ActiveOp::StopSandbox { id: stopping }) if stopping.as_str() == id)
     }
 
-    /// Returns true if a call that creates or removes something is in flight, so its outcome is still open.
+    /// Returns true if a call that changes a sandbox or container is in flight. Its outcome is still open.
     pub fn is_changing(&self) -> bool {
         self.active().is_some_and(ActiveOp::changes_runtime)
     }

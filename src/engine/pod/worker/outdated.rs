@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::time::Duration;
 
-/// Delay before a failed write is retried.
+/// The delay before a failed write is retried.
 pub const RETRY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default, Serialize)]
@@ -13,7 +13,7 @@ pub struct Outdated {
 }
 
 impl Outdated {
-    /// The delay after one more failure; it grows with each.
+    /// Counts one more failure. Returns the delay after it, which grows with each failure.
     pub(super) fn next_delay(&mut self) -> Duration {
         let delay = OUTDATED_RETRY.saturating_mul(1 << self.failures.min(4)).min(RETRY);
         self.failures = self.failures.saturating_add(1);
@@ -21,5 +21,5 @@ impl Outdated {
     }
 }
 
-/// Delay before a failed write of the record of an outdated pod is retried; doubled with each failure.
+/// The delay before a failed write of the record of an outdated pod is retried. It doubles with each failure.
 const OUTDATED_RETRY: Duration = Duration::from_secs(5);

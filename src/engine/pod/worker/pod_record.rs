@@ -4,8 +4,8 @@
 //! counts as durable until the retry. Devices are the exception: without a record, another pod could get them after a
 //! kill (G3).
 //!
-//! A machine that changes what the record contains only requests the write. The worker carries it out once, at the end
-//! of the step (`recording`).
+//! A state machine that changes the content of the record only requests the write. The worker carries it out once, at
+//! the end of the step (`recording`).
 
 use super::ops::Operations;
 use super::outdated::{Outdated, RETRY};
@@ -21,7 +21,7 @@ use std::rc::Rc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum State {
     None,
-    /// The record says that the pod waits, which is no longer true, or it is that of the previous pod under this UID.
+    /// The record says that the pod waits, which is no longer true, or it belongs to the previous pod under this UID.
     Stale,
     Writing,
     Durable,
@@ -53,7 +53,7 @@ pub struct PodRecord {
     devices: Devices,
     /// The last record says that the pod starts again after its end (W6).
     again: bool,
-    /// A write is requested. False between two steps.
+    /// A write is requested. Always false between two steps.
     #[serde(skip)]
     requested: bool,
 }
@@ -64,12 +64,13 @@ impl PodRecord {
         PodRecord { state: State::None, of, devices, again: false, requested: false }
     }
 
-    /// A record of a previous run.
+    /// Returns the state of a record that a previous run wrote.
     pub fn read(again: bool) -> PodRecord {
         PodRecord { state: State::Durable, again, ..PodRecord::none() }
     }
 
-    /// The record of the pod that had the UID before. The first write replaces it.
+    /// Returns the state of this record for the successor under the same UID. The successor's first write replaces
+    /// the record.
     pub fn inherited(self) -> PodRecord {
         match self.exists() {
             true => PodRecord { state: State::Stale, of: Of::Predecessor, ..PodRecord::none() },
@@ -91,7 +92,7 @@ impl PodRecord {
         matches!(self.state, State::Durable | State::Failed { .. })
     }
 
-    /// The last write succeeded.
+    /// Returns true if the last write succeeded.
     pub fn is_written(&self) -> bool {
         self.state == State::Durable
     }
@@ -117,20 +118,20 @@ impl PodRecord {
         self.requested |= self.exists();
     }
 
-    /// The pod no longer waits, although its record says so.
+    /// Notes that the record is out of date: it says that the pod waits, but the pod no longer waits.
     pub fn outdate(&mut self) {
         if self.exists() {
             self.state = State::Stale;
         }
     }
 
-    /// Requests a write. The pod waits until it has ended.
+    /// Requests a write. The pod waits until the write has ended.
     pub fn wait_for_write(&mut self) {
         self.state = State::Writing;
         self.requested = true;
     }
 
-    /// As `wait_for_write`: the pod has another device.
+    /// Like `wait_for_write`, for a pod that got another device.
     pub fn wait_for_devices(&mut self) {
         self.wait_for_write();
         self.devices = Devices::Missing;
@@ -140,24 +141,25 @@ impl PodRecord {
         self.devices == Devices::Missing
     }
 
-    /// As `wait_for_write`, unless the existing record suffices for the pod to continue.
+    /// Requests a write. The pod waits for it only if the existing record does not suffice for the pod to continue.
     pub fn rewrite(&mut self) {
         self.state = if self.is_durable() { State::Durable } else { State::Writing };
         self.requested = true;
     }
 
-    /// Returns true if a write is requested. It starts now.
+    /// Takes the request. Returns true if a write was requested, which the caller starts now.
     pub fn take_request(&mut self) -> bool {
         std::mem::take(&mut self.requested)
     }
 
-    /// A write starts. `again`: its content.
+    /// Notes that a write starts. `again` says whether, according to the new record, the pod starts again after its
+    /// end (W6).
     pub fn write_began(&mut self, again: bool) {
         self.again = again;
     }
 
-    /// A write succeeded. `last`: no later one is in flight. Returns true if the record lacked devices before, and has
-    /// them now.
+    /// Notes that a write succeeded. `last` says that no later write is in flight. Returns true if the record lacked
+    /// devices before, and contains them now.
     pub fn written(&mut self, last: bool) -> bool {
         if last && self.state != State::Stale {
             self.state = State::Durable;
@@ -166,9 +168,9 @@ impl PodRecord {
         last && std::mem::replace(&mut self.devices, Devices::Recorded) == Devices::Missing
     }
 
-    /// The disk may be full or worn out. That must not stop the pod. `outdated`: the pod's replacement waits for the
-    /// write. Returns true if the existing record has to be removed: it says that the pod has ended, and the pod starts
-    /// now.
+    /// Handles a failed write. The disk may be full or worn out, which must not stop the pod. `outdated` is given if
+    /// the pod's replacement waits for the write. Returns true if the existing record has to be removed: it belongs
+    /// to the predecessor and says that the pod has ended, but this pod starts now.
     pub fn failed(
         &mut self,
         e: &OpError,
@@ -201,7 +203,7 @@ impl PodRecord {
         std::mem::replace(&mut self.of, Of::ThisPod) == Of::Predecessor
     }
 
-    /// Requests a failed write again when that is due.
+    /// Requests a failed write again when its retry is due.
     pub fn retry(&mut self, now: Boot, timer: &mut Timer) {
         let State::Failed { retry_at } = self.state else { return };
         if retry_at > now {
@@ -215,7 +217,7 @@ impl PodRecord {
         (self.state, self.requested) = (State::None, false);
     }
 
-    /// The removal failed, so the record still exists.
+    /// Notes that the removal failed, so that the record still exists.
     pub fn not_removed(&mut self) {
         self.state = State::Durable;
     }
@@ -274,7 +276,7 @@ mod tests {
         record.written(true);
         assert!(record.exists() && record.take_request());
         record.keep();
-        assert!(record.take_request(), "the write of before says that the pod waits");
+        assert!(record.take_request(), "the earlier write says that the pod waits");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The steps before the RunPodSandbox call that are done, for this attempt.
+/// The completed steps before the RunPodSandbox call, and the attempt for which they were done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Preparation {
     #[default]
@@ -24,7 +24,7 @@ pub enum PreparationStep {
 }
 
 impl Preparation {
-    /// The next step towards the sandbox of this attempt.
+    /// Returns the next step towards the sandbox of this attempt.
     pub fn next(self, attempt: u32) -> PreparationStep {
         match self {
             Preparation::Directories { attempt: done } if done == attempt => PreparationStep::Cgroup,

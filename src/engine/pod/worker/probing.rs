@@ -20,7 +20,8 @@ use crate::engine::probe::{Judged, Kind, Probes, Verdict};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Like a kubelet, still runs the readiness probes of a pod that is being stopped, so that clients see its state.
+/// Requests the due probes. As in a kubelet, the readiness probes of a pod that is being stopped still run, so that
+/// clients see its state.
 pub fn request(
     probes: &mut Probes,
     pod: &Rc<Pod>,
@@ -63,7 +64,7 @@ pub fn request(
     }
 }
 
-/// A probe has ended. Returns the container that is stopped for it.
+/// Handles the end of a probe. Returns the container that has to be stopped because of it, and how.
 pub fn judge(
     probes: &mut Probes,
     pod: &Rc<Pod>,

@@ -1,5 +1,5 @@
-//! The pull of one image: the credentials are collected, then tried in order until one succeeds. Without any, the pull
-//! is anonymous. Only the attempts need a slot: a provider that hangs delays no other pull.
+//! The pull of one image: the credentials are collected, then tried in order until one succeeds. Without any, the
+//! pull is anonymous. Only the attempts need a slot, so a provider that hangs does not delay other pulls.
 //!
 //! The order is a kubelet's: the pod's Secrets, the node's docker configuration, the credential providers.
 
@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 
 #[derive(Debug, Serialize)]
 pub struct Pull {
-    /// As the spec names it.
+    /// The image reference, as written in the spec.
     pub image: String,
-    /// With the domain, without tag and digest: what the credentials are for.
+    /// The repository for which credentials are selected: with the domain, and without tag and digest.
     pub repository: String,
     /// When the image was found missing.
     pub wanted: Boot,
@@ -30,7 +30,7 @@ enum Stage {
         #[serde(skip)]
         keyrings: Vec<Keyring>,
     },
-    /// In `left`, None is anonymous. `began`: the pull got its slot.
+    /// In `left`, None stands for an anonymous pull. `began` is the time when the pull got its slot.
     Attempts {
         began: Boot,
         #[serde(skip)]
@@ -44,7 +44,7 @@ enum Stage {
 pub enum PullStep {
     ReadNodeConfig,
     Ask(Provider),
-    /// All sources were read: `begin` follows as soon as there is a slot.
+    /// All sources were read: `begin` follows as soon as the pull gets a slot.
     Begin,
     Try(Option<Credential>),
     /// All attempts failed.
@@ -56,7 +56,7 @@ impl Pull {
         Pull { image, repository, wanted, stage: Stage::NodeConfig }
     }
 
-    /// When the pull got its slot.
+    /// Returns the time when the pull got its slot; None before that.
     pub fn began(&self) -> Option<Boot> {
         match self.stage {
             Stage::Attempts { began, .. } => Some(began),
@@ -72,13 +72,13 @@ impl Pull {
         }
     }
 
-    /// The node's docker configuration was read. `providers`: all that are configured.
+    /// Takes the credentials of the node's docker configuration. `providers` are all configured providers.
     pub fn node_config_read(&mut self, keyring: Option<Keyring>, providers: &[Provider]) {
         let left = providers.iter().filter(|provider| provider.is_for(&self.repository)).cloned().collect();
         self.stage = Stage::Providers { left, keyrings: keyring.into_iter().collect() };
     }
 
-    /// The first provider of those left has answered; None if it failed.
+    /// Takes the answer of the first provider that is left; None if the provider failed.
     pub fn provided(&mut self, keyring: Option<Keyring>) {
         if let Stage::Providers { left, keyrings } = &mut self.stage {
             left.pop_front();
@@ -86,7 +86,7 @@ impl Pull {
         }
     }
 
-    /// The pull has its slot: selects the credentials. `secrets`: the credentials of the pod's Secrets.
+    /// Selects the credentials of a pull that has its slot. `secrets` are the credentials of the pod's Secrets.
     pub fn begin(&mut self, secrets: &Keyring, now: Boot) {
         if let Stage::Providers { keyrings, .. } = &self.stage {
             let found = candidates(std::iter::once(secrets).chain(keyrings), &self.repository);
@@ -98,7 +98,7 @@ impl Pull {
         }
     }
 
-    /// The attempt failed. `is_last`: further credentials cannot help.
+    /// Notes that the attempt failed. `is_last` says that further credentials cannot help.
     pub fn attempt_failed(&mut self, error: String, is_last: bool) {
         if let Stage::Attempts { left, errors, .. } = &mut self.stage {
             left.pop_front();
@@ -111,7 +111,7 @@ impl Pull {
         }
     }
 
-    /// The errors of all attempts, in the format of a kubelet.
+    /// Returns the errors of all attempts, in the format of a kubelet.
     pub fn error(&self) -> String {
         match &self.stage {
             Stage::Attempts { errors, .. } => match errors.as_slice() {

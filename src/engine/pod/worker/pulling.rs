@@ -1,4 +1,5 @@
-//! A worker pulls an image: `pull` is the state, this module requests its steps and takes their results.
+//! The pull of an image by a worker: `pull` holds the state, and this module requests its steps and handles their
+//! results.
 
 use super::Worker;
 use super::container_start::{Instance, StartError, Starting};
@@ -41,7 +42,7 @@ impl Worker {
         continue_pull(pod, of, &mut self.state, &mut self.ops, ctx);
     }
 
-    /// `began`: the pull got its slot.
+    /// Handles the result of an attempt to pull the image. `began` is the time when the pull got its slot.
     pub(super) fn pulled(
         &mut self,
         of: Instance,
@@ -52,7 +53,7 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         let Some(pod) = self.pod.clone() else { return };
-        // The image in the spec has changed meanwhile.
+        // The image in the spec has changed in the meantime.
         if needed.spec(&pod, of.index).0 != image {
             return;
         }
@@ -105,7 +106,7 @@ impl Containers {
         self.backoffs.hold_with_reasons(name, until, ctx.now.boot, (reason, message), then);
     }
 
-    /// W12: a Secret with credentials has changed: failed pulls are retried now. True if there was one.
+    /// W12: retries failed pulls now, because a Secret with credentials has changed. Returns true if there was one.
     pub(super) fn release_pulls(&mut self, now: Boot) -> bool {
         let reasons = [
             Reason::ErrImagePull,
@@ -155,13 +156,14 @@ pub fn continue_pull(pod: &Rc<Pod>, of: Instance, state: &mut State, ops: &mut O
                 let op = ctx.runtime(&pod.uid, call);
                 return ops.start(op, ActiveOp::Pull { index, attempt, needed, image, began });
             }
-            // (`pulled` has reported the failure.)
+            // `pulled` has already reported the failure.
             PullStep::Fail => return,
         }
     }
 }
 
-/// A failure to read the configuration was logged; the pull continues with the other credentials.
+/// Handles the read of the node's docker configuration. A failed read was logged; the pull continues with the other
+/// credentials.
 pub fn docker_config_read(of: Instance, result: Outcome, state: &mut State, ctx: &Context<'_>) {
     let keyring = match result {
         Ok(Answer::DockerConfig(keyring)) => keyring,
@@ -184,7 +186,7 @@ pub fn provider_asked(of: Instance, name: &str, result: Outcome, state: &mut Sta
     pull.provided(provided.map(|provided| provided.keyring));
 }
 
-/// The credentials of the pod's Secrets. As in a kubelet, an event names those that do not exist.
+/// Returns the credentials of the pod's Secrets. As in a kubelet, an event names the Secrets that do not exist.
 fn of_secrets(pod: &Rc<Pod>, ctx: &mut Context<'_>) -> Keyring {
     let mut keyring = Keyring::default();
     let mut missing = Vec::new();
@@ -204,7 +206,7 @@ fn of_secrets(pod: &Rc<Pod>, ctx: &mut Context<'_>) -> Keyring {
     keyring
 }
 
-/// A kubelet omits the code Unknown from the error of a pull.
+/// Formats the error of a pull. Like a kubelet, it omits the code Unknown.
 fn in_words(e: &OpError) -> String {
     match e {
         OpError::Answered { code: Code::Other(2), message } => message.clone(),
@@ -212,7 +214,8 @@ fn in_words(e: &OpError) -> String {
     }
 }
 
-/// The waiting reason and its message. A runtime reports the two special reasons at the beginning of the error.
+/// Returns the waiting reason and its message. A runtime reports the two special reasons at the beginning of the
+/// error.
 fn judge(image: &str, error: &str) -> (Reason, String) {
     if let Some(rest) = error.strip_prefix(Reason::RegistryUnavailable.as_str()) {
         let message = format!("image pull failed for {image} because the registry is unavailable{rest}");

@@ -1,4 +1,4 @@
-//! The write of a pod's record (W25). The machines request it (`pod_record`).
+//! The write of a pod's record (W25). The worker's state machines request it (`pod_record`).
 
 use super::Worker;
 use super::ops::BackgroundOp;
@@ -9,7 +9,7 @@ use crate::engine::pod::record::{self, Record, Snapshot, WriteTime};
 use std::time::Duration;
 
 impl Worker {
-    /// Writes the record if that is requested. All requests of a step need only one write.
+    /// Writes the record if a write is requested. All requests of a step need only one write.
     pub fn write_record(&mut self, ctx: &mut Context<'_>) {
         if !self.record.take_request() {
             return;

@@ -14,7 +14,7 @@ use crate::engine::op::OpError;
 use serde::Serialize;
 use std::rc::Rc;
 
-/// Maximum number of retries to remove a record.
+/// The maximum number of retries after a failure to remove a record.
 const RECORD_TRIES: u32 = 3;
 
 /// The removals of what is left of the pod.
@@ -26,7 +26,7 @@ pub struct Removals {
 }
 
 impl Removals {
-    /// Returns true if the last removal failed recently. Then the next attempt wakes the worker.
+    /// Returns true if the last removal failed recently, and sets the timer for the next attempt.
     pub fn wait(&self, timer: &mut Timer, now: Boot) -> bool {
         let at = self.retry.waits_until(now);
         if let Some(at) = at {
@@ -35,7 +35,7 @@ impl Removals {
         at.is_some()
     }
 
-    /// A removal has failed. A lost connection is reported elsewhere.
+    /// Reports a failed removal and schedules a retry. A lost connection is reported elsewhere.
     pub fn failed(&mut self, what: &str, e: &OpError, pod: Option<&Rc<Pod>>, ctx: &mut Context<'_>) {
         if !matches!(e, OpError::NotSent(_)) {
             let message = format!("failed to remove {what}: {e}");
@@ -44,7 +44,8 @@ impl Removals {
         self.retry.failed(ctx);
     }
 
-    /// `marker`: until then the empty directory stays (W26).
+    /// Handles the end of the removal of the pod's directories. `marker` is the time until which the empty directory
+    /// stays (W26).
     pub fn files_removed(
         &mut self,
         marker: Option<Boot>,
@@ -65,7 +66,8 @@ impl Removals {
         }
     }
 
-    /// A record that remains belongs to a pod of which nothing else exists. The next start removes it.
+    /// Handles the end of the removal of the record, and retries a failed one. A record that remains belongs to a pod
+    /// of which nothing else exists; the next start of Wherry removes it.
     pub fn record_removed(
         &mut self,
         result: Result<(), OpError>,

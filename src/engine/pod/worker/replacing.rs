@@ -1,7 +1,7 @@
 //! C2: the images of a pod of the API server can change. A running container with an old image is replaced.
 //!
-//! The record contains the new images and the containers that are replaced before the first of them is stopped. So a
-//! replaced container starts again whatever the restart policy is, even after Wherry was killed.
+//! Before the first container is stopped, the record contains the new images and all containers that are replaced. So
+//! a replaced container starts again whatever the restart policy is, even if Wherry is killed in between.
 
 use super::pod_record::PodRecord;
 use super::restart::Restart;
@@ -18,22 +18,22 @@ use std::rc::Rc;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Replacing {
-    /// The pod on the API server has other images. They wait for the end of an operation.
+    /// The pod on the API server, if it has other images, which wait for the end of an operation.
     wanted: Option<Rc<Pod>>,
 }
 
 impl Replacing {
-    /// The pod gets the images of `pod`.
+    /// Requests the images of `pod`. None withdraws an earlier request.
     pub fn want(&mut self, pod: Option<Rc<Pod>>) {
         self.wanted = pod;
     }
 
-    /// The pod with the new images, once.
+    /// Takes the pod with the new images.
     pub(super) fn take_wanted(&mut self) -> Option<Rc<Pod>> {
         self.wanted.take()
     }
 
-    /// The pod whose images the worker has, or gets.
+    /// Returns the pod with the newest images: the requested ones, otherwise those of `pod`.
     pub fn newest<'p>(&'p self, pod: &'p Pod) -> &'p Pod {
         self.wanted.as_deref().unwrap_or(pod)
     }
@@ -59,7 +59,7 @@ impl Restarting {
         let running = || entry.facts().containers.iter().filter(|c| c.state == ContainerState::Running);
         let old: Vec<&ContainerFact> =
             running().filter(is_replaceable).filter(|c| observed::has_old_image(pod, c)).collect();
-        // The image is again the one with which the container runs, before its stop.
+        // The image was changed back, before the stop, to the one with which the container runs.
         let is_current = |id: &ContainerId| running().any(|c| c.id == *id && !observed::has_old_image(pod, c));
         let mut changed = self.drop_images(|id| !stops.has_planned_stop(id) && is_current(id));
         for c in &old {

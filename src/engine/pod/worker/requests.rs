@@ -33,8 +33,8 @@ impl Operations {
         self.start(op, ActiveOp::RemoveContainer { id: c.id.clone(), log_path });
     }
 
-    /// If Wherry is killed during a start, a task (with `runc init` in it) may remain. containerd shows it as exited,
-    /// and no CRI call removes it.
+    /// Deletes the tasks of containers that have ended. If Wherry is killed during a start, a task (with `runc init`
+    /// in it) may remain. containerd shows it as exited, and no CRI call removes it.
     pub fn delete_tasks(&mut self, uid: &Uid, ended: impl Iterator<Item = ContainerId>, ctx: &mut Context<'_>) {
         for id in ended {
             let op = ctx.runtime(uid, RuntimeCall::DeleteTask { id });
@@ -42,7 +42,7 @@ impl Operations {
         }
     }
 
-    /// Removes the pod's cgroup, unless another owner uses the UID. `kill`: first kills the processes in it.
+    /// Removes the pod's cgroup, unless another owner uses the UID. `kill` first kills the processes in it.
     pub fn remove_cgroup(&mut self, uid: &Uid, kill: bool, entry: &Entry, ctx: &mut Context<'_>) {
         if !entry.foreign().share_the_uid() {
             let op = ctx.cgroup(uid, CgroupCall::Remove { uid: uid.clone(), kill });
@@ -50,7 +50,8 @@ impl Operations {
         }
     }
 
-    /// `marker`: until then the empty directory stays (W26).
+    /// Removes the pod's directories. `kill` first kills the remaining processes of the pod. `marker` is the time
+    /// until which the empty directory stays (W26).
     pub fn remove_files(
         &mut self,
         uid: &Uid,
@@ -64,13 +65,14 @@ impl Operations {
         self.start_background(op, BackgroundOp::RemovePodFiles { marker });
     }
 
-    /// Removes the pod's record. `background`: what follows.
+    /// Removes the pod's record. `background` decides what follows the removal.
     pub fn remove_record(&mut self, uid: &Uid, background: BackgroundOp, ctx: &mut Context<'_>) {
         let op = ctx.record(uid, RecordChange::Delete { key: record::key(uid) });
         self.start_background(op, background);
     }
 
-    /// W2: pulls, creates and starts do not delay a termination. A status read determines their outcome.
+    /// W2: cancels the operation in flight if it must not delay a termination, for example a pull, a create or a
+    /// start. A status read determines its outcome.
     pub fn cancel_for_kill(&mut self, ctx: &mut Context<'_>) {
         if let Some(op) = self.cancelled_by_kill() {
             ctx.outbox.push(Effect::Cancel { op });

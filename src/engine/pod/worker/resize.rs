@@ -1,5 +1,5 @@
-//! The in-place resize of a running pod (R): the new resources that wait for room, and the containers that do not have
-//! theirs yet.
+//! The in-place resize of a running pod (R): the new resources that wait for room, and the containers that still have
+//! the old ones.
 //!
 //! The pod's cgroup gets the larger of the old and the new limits first, then one container after another is updated or
 //! restarted, and then the cgroup gets the new limits. Each step can be repeated, so a kill of Wherry in between does
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// The types of the conditions.
+/// The types of the pod's conditions.
 const PENDING: &str = "PodResizePending";
 const IN_PROGRESS: &str = "PodResizeInProgress";
 
@@ -46,7 +46,7 @@ pub struct Wanted {
     pub verdict: Verdict,
 }
 
-/// The node's decision about new resources. The text is the message of the condition.
+/// The node's decision about new resources. The string is the message of the condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Verdict {
     Open,
@@ -99,22 +99,22 @@ impl Applying {
 pub type Condition = (&'static str, Option<Reason>, Option<String>);
 
 impl Resize {
-    /// A resize that a previous run has not completed.
+    /// Returns the resize that a previous run did not complete, if any.
     pub fn resumed(outdated: Option<Outdated>) -> Resize {
         Resize { wanted: None, applying: outdated.map(Applying::new) }
     }
 
-    /// For the record; None if no resize is in progress.
+    /// Returns the outdated containers for the record; None if no resize is in progress.
     pub fn outdated(&self) -> Option<&Outdated> {
         self.applying.as_ref().map(|applying| &applying.outdated)
     }
 
-    /// The resources that this container has, if they are not those of the spec.
+    /// Returns the resources that this container has, if they differ from the spec.
     pub fn before(&self, id: &ContainerId) -> Option<&k8s::ResourceRequirements> {
         self.outdated()?.get(id).map(|before| &before.resources)
     }
 
-    /// The conditions of Kubernetes 1.33. They exist only while they are true.
+    /// Returns the conditions, as in Kubernetes 1.33. A condition exists only while it is true.
     pub fn conditions(&self) -> impl Iterator<Item = Condition> {
         let pending = self.wanted.as_ref().and_then(|wanted| match &wanted.verdict {
             Verdict::Open => None,
@@ -130,7 +130,7 @@ impl Resize {
 }
 
 impl Resize {
-    /// A step of a resize in progress has ended.
+    /// Handles the end of a step of the resize in progress.
     pub fn step_done(
         &mut self,
         active: ActiveOp,
@@ -148,7 +148,7 @@ impl Resize {
         }
     }
 
-    /// R2: the new resources do not fit.
+    /// R2: postpones a resize whose new resources do not fit, and reports the reason.
     pub fn postpone(&mut self, pod: Option<&Rc<Pod>>, verdict: Verdict, ctx: &mut Context<'_>) {
         let Some(wanted) = &mut self.wanted else { return };
         match &verdict {
@@ -170,7 +170,7 @@ impl Resize {
         }
     }
 
-    /// R3: requests the next step of a resize in progress. The record contains it.
+    /// R3: requests the next step of a resize in progress, which the record already contains.
     pub fn continue_with(
         &mut self,
         pod: &Rc<Pod>,
@@ -279,7 +279,7 @@ impl Resize {
         }
     }
 
-    /// The pod's cgroup has the new limits: the resize is over.
+    /// Handles the last step: the resize is over once the pod's cgroup has the new limits.
     pub fn settled(
         &mut self,
         result: Result<(), OpError>,
@@ -298,7 +298,7 @@ impl Resize {
         }
     }
 
-    /// R4: the step is tried again after a delay.
+    /// R4: reports a failed step, which is retried after a delay.
     fn failed(&mut self, message: String, pod: &Rc<Pod>, ctx: &mut Context<'_>) {
         let Some(applying) = &mut self.applying else { return };
         applying.retry.failed(ctx);
@@ -309,7 +309,8 @@ impl Resize {
     }
 }
 
-/// As in a kubelet, a memory limit below the current use is not set: the kernel could kill the container.
+/// Starts the update of a container. As in a kubelet, a memory limit below the current use is not set, because the
+/// kernel could kill the container. So the use is measured first if the limit decreases.
 fn update_container(pod: &Rc<Pod>, id: ContainerId, before: &Before, ops: &mut Operations, ctx: &mut Context<'_>) {
     let Some(spec) = pod.container(&before.name) else { return };
     match resize::lower_memory_limit(&before.resources, spec) {

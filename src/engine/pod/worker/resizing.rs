@@ -13,7 +13,7 @@ use crate::engine::pleg::cache::Entry;
 use std::rc::Rc;
 
 impl Worker {
-    /// Returns true if a change of cpu and memory keeps the pod: it is desired, and nothing else ends it.
+    /// Returns true if the pod can continue when its cpu or memory changes: it is desired, and nothing else ends it.
     pub fn can_be_resized(&self) -> bool {
         let demand = &self.demand;
         matches!(&self.state, State::Sync(sync) if sync.outdated.is_none())
@@ -22,10 +22,11 @@ impl Worker {
             && demand.successor.is_none()
     }
 
-    /// R1: the manifest is `pod`. If that is a resize of the running pod, it waits for the node's decision now. Any
-    /// other resize that waited is dropped.
+    /// R1: compares the running pod with `pod`, its newest version. If that version resizes the running pod, the
+    /// resize waits for the node's decision from now on. Any other resize that waited is dropped.
     pub fn want_resize(&mut self, pod: &Rc<Pod>) {
-        // All versions of a pod of the API server have one digest, because other changes need no decision of the node.
+        // All versions of a pod of the API server have the same digest, because other changes need no decision of the
+        // node.
         let of_api = pod.is_from_api_server();
         let same = |wanted: &Pod| match of_api {
             true => !resize::changes_amounts(wanted, pod),
@@ -51,8 +52,8 @@ impl Worker {
         self.in_place.resize.wanted.is_some() && self.can_be_resized()
     }
 
-    /// The new resources that wait for room. A container that is being created gets the old ones, so its creation ends
-    /// first.
+    /// Returns the new resources that wait for room. None while a container is being created: it gets the old
+    /// resources, so its creation has to end first.
     pub fn wanted_resize(&self) -> Option<&Wanted> {
         let creating = matches!(self.ops.active(), Some(ActiveOp::Create { .. }));
         self.in_place
@@ -62,7 +63,7 @@ impl Worker {
             .filter(|_| self.can_be_resized() && self.admission.is_admitted() && !creating)
     }
 
-    /// R3: the new resources fit: they are those of the pod from now on.
+    /// R3: begins the resize, because the new resources fit. The pod's spec has them from now on.
     pub fn begin_resize(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let (Some(Wanted { pod, requests, .. }), Some(current)) =
             (self.in_place.resize.wanted.take(), self.pod.clone())
@@ -94,7 +95,7 @@ impl Worker {
         self.record.wait_for_write();
     }
 
-    /// Nothing of the pod runs: it starts with the new resources.
+    /// Gives the pod its new resources before it starts, because nothing of it runs.
     pub(super) fn resize_before_start(&mut self) {
         let (Some(Wanted { pod, requests, .. }), Some(current)) =
             (self.in_place.resize.wanted.take(), self.pod.clone())
@@ -106,14 +107,15 @@ impl Worker {
         self.record.wait_for_write();
     }
 
-    /// R1: the pod ends before the new resources were decided. They are those of the pod that starts after it.
+    /// R1: drops the resize of a pod that ends before the node decided about it. The pod that starts after it has the
+    /// new resources.
     pub(super) fn end_resize(&mut self) {
         let wanted = self.in_place.resize.wanted.take();
         if !self.state.is_sync() || !self.demand.desired {
             return;
         }
         match (&self.pod, wanted) {
-            // It starts again only after a shutdown.
+            // A pod of the API server starts again only after a shutdown.
             (Some(pod), Some(wanted)) if pod.is_from_api_server() => self.pod = Some(with_amounts(pod, wanted.pod)),
             (_, wanted) => {
                 self.demand.successor = self.demand.successor.take().or(wanted.map(|wanted| wanted.pod));
@@ -122,7 +124,8 @@ impl Worker {
     }
 }
 
-/// The pod with the amounts of `wanted`. A pod of the API server follows other changes in other ways.
+/// Returns the pod with the requests and limits of `wanted`. A pod of a manifest takes over all of `wanted`; a pod of
+/// the API server takes over its other changes separately (`following`).
 fn with_amounts(current: &Rc<Pod>, wanted: Rc<Pod>) -> Rc<Pod> {
     match wanted.is_from_api_server() {
         true => resize::with_amounts(current, &wanted).map_or_else(|| current.clone(), Rc::new),

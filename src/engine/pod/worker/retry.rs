@@ -21,17 +21,17 @@ impl Retry {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// The next failure is the first one again. A delay in progress continues.
+    /// Notes a success: the delay after the next failure is the shortest again. A delay in progress continues.
     pub fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// The number of consecutive failures.
+    /// Returns the number of consecutive failures.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// The time of the next attempt, if it is not due yet.
+    /// Returns the time of the next attempt, if it is not due yet.
     pub fn waits_until(&self, now: Boot) -> Option<Boot> {
         self.at.filter(|at| *at > now)
     }

@@ -1,8 +1,8 @@
 //! The pod's sandbox (W13): the steps before its creation, the delay after a failure, and the calls whose outcome is
 //! unknown.
 //!
-//! The plan decides that a sandbox is created, replaced or stopped. This machine keeps the facts that the runtime does
-//! not show, and says which step comes next.
+//! The plan decides whether a sandbox is created, replaced or stopped. This state machine keeps the facts that the
+//! runtime does not show.
 
 use super::state::State;
 use crate::api::facts::{PodFacts, SandboxFact};
@@ -19,44 +19,47 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long a cancelled sandbox call may still take effect. The runtime completes its current step and then removes
-/// everything that it created, except the pod's cgroup, which its OCI runtime created. Delays of 2 s were observed on a
-/// busy machine.
+/// The time for which a cancelled sandbox call may still take effect. The runtime completes its current step and then
+/// removes everything that it created, except the pod's cgroup, which its OCI runtime created. Delays of 2 s were
+/// observed on a busy machine.
 pub const LATE: Duration = Duration::from_secs(30);
 
-/// Minimum time between the starts of two sandboxes of a pod.
+/// The minimum time between the starts of two sandboxes of a pod.
 const SANDBOX_LIFE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default, Serialize)]
 pub struct Sandbox {
-    /// The first attempt number of this worker's own. A sandbox with a lower number is not its sandbox.
+    /// The first attempt number of this worker's own sandboxes. A sandbox with a lower number does not count as its
+    /// own.
     pub first_attempt: u32,
     /// The last sandbox that this worker created, and the time of the call.
     own: Option<(SandboxId, Boot)>,
-    /// No sandbox operation before this time, because one failed or the last sandbox died soon.
+    /// No sandbox operation starts before this time, because one failed, or because the last sandbox died soon after
+    /// its start.
     hold: Option<Boot>,
-    /// Sandboxes whose stop succeeded. Their state in the runtime does not show it.
+    /// Sandboxes whose stop succeeded. Their state in the runtime does not show that.
     stopped: BTreeSet<SandboxId>,
     /// The outcome of the call for this attempt is unknown (W2): the sandbox may appear later.
     pub lost: Option<u32>,
-    /// A cancelled sandbox call of this or a previous run may create the pod's cgroup until then (W26).
+    /// Until this time a cancelled sandbox call of this or a previous run may create the pod's cgroup (W26).
     late: Option<Boot>,
     /// The dead sandbox that was last reported in an event.
     reported: Option<SandboxId>,
 }
 
 impl Sandbox {
-    /// W26: a cancelled call may create the pod's cgroup until then, even if the runtime shows nothing of the pod.
+    /// W26: notes that a cancelled call may create the pod's cgroup before `until`, even if the runtime shows nothing
+    /// of the pod.
     pub fn may_be_late(&mut self, until: Boot) {
         self.late = self.late.max(Some(until));
     }
 
-    /// W26: until then the pod's cgroup may appear, if that time is not over.
+    /// W26: returns the time until which the pod's cgroup may still appear; None if that time has passed.
     pub fn late(&self, now: Boot) -> Option<Boot> {
         self.late.filter(|until| *until > now)
     }
 
-    /// The time before which there is no sandbox operation, if it is not over.
+    /// Returns the time before which no sandbox operation starts; None if that time has passed.
     pub fn hold(&self, now: Boot) -> Option<Boot> {
         self.hold.filter(|until| *until > now)
     }
@@ -78,9 +81,9 @@ impl Sandbox {
         self.stopped.insert(id);
     }
 
-    /// A pod of a manifest with a fixed UID replaces an empty sandbox that this worker did not create. A cancelled call
-    /// may have created it late for another version of the pod. (An API server gives each UID once, and the sandbox of
-    /// a pod never changes.)
+    /// Lets a manifest's pod with a fixed UID replace an empty sandbox that this worker did not create. A cancelled
+    /// call may have created it late for another version of the pod. (An API server uses each UID only once, and
+    /// never changes the fields of a pod that concern its sandbox.)
     pub fn replace_foreign(&mut self, pod: &Pod, facts: &PodFacts) {
         let Some(ready) = observed::ready_sandbox(facts) else { return };
         let own = self.own.as_ref().is_some_and(|(id, _)| *id == ready.id);
@@ -98,7 +101,7 @@ impl Sandbox {
         }
     }
 
-    /// Returns true for each dead sandbox once.
+    /// Returns true the first time that a sandbox is found dead.
     fn note_dead(&mut self, facts: &PodFacts) -> bool {
         let Some(dead) = facts.sandboxes.first().filter(|s| !s.ready && self.reported.as_ref() != Some(&s.id)) else {
             return false;
@@ -107,14 +110,15 @@ impl Sandbox {
         true
     }
 
-    /// The call that began at `began` created this sandbox. The hold ends, but the minimum time between two sandboxes
-    /// counts.
+    /// Notes that the call that began at `began` created this sandbox. The hold ends, but the minimum time between
+    /// two sandboxes still applies.
     pub fn created(&mut self, fact: &SandboxFact, began: Boot) {
         self.hold = None;
         self.own = Some((fact.id.clone(), began));
     }
 
-    /// The call for this attempt failed. W2: after an unknown outcome, the sandbox or its cgroup may appear later.
+    /// Notes that the call for this attempt failed. After an unknown outcome, the sandbox or its cgroup may appear
+    /// later (W2).
     pub fn failed(&mut self, attempt: u32, e: &OpError, now: Boot) {
         match e {
             OpError::Unknown(_) => self.lost = Some(attempt),
@@ -137,7 +141,7 @@ impl Sandbox {
     ) {
         let message = format!("error killing pod: failed to stop sandbox {id}: {e}");
         ctx.emit_warning(pod, None, Reason::FailedKillPod, message);
-        // A lost connection does not count as a try (W2).
+        // A lost connection does not count as an attempt (W2).
         if let State::Terminating(t) = state
             && !matches!(e, OpError::NotSent(_))
         {
@@ -146,7 +150,7 @@ impl Sandbox {
         self.hold_until(ctx.now.boot + ctx.after_error());
     }
 
-    /// A step towards the sandbox has failed.
+    /// Handles the failure of a step towards the sandbox.
     pub fn step_failed(&mut self, e: &OpError, pod: Option<&Rc<Pod>>, ctx: &mut Context<'_>) {
         ctx.outbox.measure(Measure::StartedPodError);
         if runtime_is_gone(e, ctx) {
@@ -156,14 +160,14 @@ impl Sandbox {
         self.not_possible(e, pod, ctx);
     }
 
-    /// Reports why there is no sandbox, and retries later.
+    /// Reports why the sandbox cannot be created, and schedules a retry.
     pub fn not_possible(&mut self, why: impl std::fmt::Display, pod: Option<&Rc<Pod>>, ctx: &mut Context<'_>) {
         self.hold_until(ctx.now.boot + ctx.after_error());
         let message = format!("Failed to create pod sandbox: {why}");
         ctx.emit_warning(pod, None, Reason::FailedCreatePodSandBox, message);
     }
 
-    /// Drops the notes about sandboxes that no longer exist. `known`: the facts were read in this run.
+    /// Drops the notes about sandboxes that no longer exist. `known` says whether the facts were read in this run.
     pub fn forget_gone(&mut self, facts: &PodFacts, known: bool) {
         // The ready sandbox is the first attempt, so no other sandbox call was made.
         if known && observed::ready_sandbox(facts).is_some_and(|s| s.attempt == 0) {

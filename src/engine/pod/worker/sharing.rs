@@ -17,18 +17,19 @@ use std::time::Duration;
 
 /// The reason in the pod's status and of the event.
 const REASON: Reason = Reason::UIDInUse;
-/// W21: how long a status read of the UID is recent enough.
+/// W21: how long a status read of the UID counts as recent.
 const FRESH: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default, Serialize)]
 pub struct Sharing {
     /// The running object of another owner that was last reported in an event.
     reported: Option<String>,
-    /// A status read that began at this generation or later must show the objects of other owners.
+    /// The objects of other owners must come from a status read that began at this generation or later, or from a
+    /// recent one.
     read_since: Option<Generation>,
 }
 
-/// Why the pod has no sandbox: reason and message for its status.
+/// Returns the reason and message for the status, if the pod has no sandbox because another owner uses its UID.
 pub fn waits_for_foreign_objects(pod: &Pod, state: &State, entry: &Entry) -> Option<(Reason, String)> {
     let foreign = entry.foreign().running()?;
     if !state.is_sync() || observed::ready_sandbox(entry.facts()).is_some() {
@@ -48,7 +49,7 @@ pub fn waits_for_foreign_objects(pod: &Pod, state: &State, entry: &Entry) -> Opt
 }
 
 impl Sharing {
-    /// A later removal needs a read of its own.
+    /// Forgets which read was required, because a later removal needs a read of its own.
     pub fn forget_reads(&mut self) {
         self.read_since = None;
     }

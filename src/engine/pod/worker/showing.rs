@@ -1,4 +1,4 @@
-//! The worker shows its own status.
+//! Builds the worker's own status (`WorkerStatus`).
 
 use super::Worker;
 use super::ops::{ActiveOp, Operations};
@@ -42,7 +42,7 @@ impl Worker {
                     let waits = "its record to be written; then the new version replaces it";
                     worker_status.waits_for.push(waits.into());
                 } else if self.record.is_writing() {
-                    worker_status.waits_for.push("its record to be durable".into());
+                    worker_status.waits_for.push("its record to be written to the disk".into());
                 }
                 if let Some(s) = self.deadline.and_then(|d| left(d.at())) {
                     worker_status.waits_for.push(format!("its activeDeadlineSeconds, in {}", words(s)));
@@ -65,14 +65,14 @@ impl Worker {
             .waits_for
             .extend(self.demand.waits_for.iter().map(|source| starts_again_after(*source).to_owned()));
         if self.demand.successor.is_some() && self.demand.waits_for.is_empty() {
-            worker_status.waits_for.push("its end, to start again from the current manifest".into());
+            worker_status.waits_for.push("its termination, to start again from the current manifest".into());
         }
         worker_status
     }
 }
 
 impl Operations {
-    /// The operation in flight, in words.
+    /// Describes the operation in flight.
     fn in_words(&self, pod: Option<&Pod>, now: Boot) -> Option<String> {
         let container = |index: usize| pod.map_or("?", |p| p.at(index).name.as_str());
         let Some(doing) = self.active() else {
@@ -104,7 +104,7 @@ impl Operations {
             }
             ActiveOp::MountVolumes => "mounting its volumes".into(),
             ActiveOp::RaiseCgroup | ActiveOp::SettleCgroup => "resizing its cgroup".into(),
-            ActiveOp::MeasureMemory { .. } => "measuring its memory, to resize it".into(),
+            ActiveOp::MeasureMemory { .. } => "measuring its memory for a resize".into(),
             ActiveOp::UpdateContainer { .. } => "resizing a container".into(),
             ActiveOp::RemoveContainer { .. } => "removing a dead container".into(),
             ActiveOp::RemoveSandbox { .. } => "removing a dead sandbox".into(),
@@ -120,14 +120,14 @@ fn words(seconds: u64) -> String {
     in_words(Duration::from_secs(seconds))
 }
 
-/// What a pod that was killed for this cause waits for.
+/// Returns what a pod that was killed for this cause waits for.
 fn starts_again_after(source: TerminationSource) -> &'static str {
     match source {
         // A9: the victim waits for room.
         TerminationSource::Preemption => "room, to start again",
         TerminationSource::ApiEviction => "`wherry uncordon`, to start again",
         TerminationSource::Drain => "`wherry undrain`, to start again",
-        TerminationSource::Eviction => "the end of the eviction, to start again",
+        TerminationSource::Eviction => "the end of the node pressure, to start again",
         TerminationSource::Shutdown => "the end of the shutdown, to start again",
     }
 }

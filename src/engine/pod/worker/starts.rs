@@ -44,9 +44,9 @@ fn has_volumes(pod: &Pod, index: usize) -> bool {
     pod.at(index).volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty())
 }
 
-/// Takes the slot for the step, or queues for it.
+/// Takes the slot for the step, or queues for it. Returns true if the step may start.
 fn has_slot(uid: &Uid, state: &State, next: &Next, ctx: &mut Context<'_>) -> bool {
-    // The container only waits for a pull slot.
+    // The step needs only a slot for pulls, which `continue_pull` takes.
     if let (Next::Create { index, attempt }, State::Sync(sync)) = (next, state)
         && matches!(
             sync.starting.next(Instance { index: *index, attempt: *attempt }, &Needs::default()),
@@ -109,7 +109,7 @@ fn prepare_files(
     Ok(())
 }
 
-/// The environment is complete at this point, which `subPathExpr` needs.
+/// Mounts the volumes for the container. The environment is complete at this point, which `subPathExpr` needs.
 fn mount_in_container(
     pod: &Rc<Pod>,
     of: Instance,
@@ -119,7 +119,7 @@ fn mount_in_container(
     entry: &Entry,
     ctx: &mut Context<'_>,
 ) -> Result<(), StartError> {
-    // An update removes the old files, perhaps those of a sub-path that is being mounted.
+    // An update removes old files, possibly those of a `subPath` that is being mounted.
     if ops.is_updating_volumes() {
         return Ok(());
     }
@@ -143,12 +143,12 @@ impl Worker {
     /// Starts the next step if it may start now.
     pub(super) fn start(&mut self, pod: &Rc<Pod>, next: Next, entry: &mut Entry, ctx: &mut Context<'_>) {
         if let Next::RunSandbox { .. } = next {
-            // A2: the pod started in a previous run and nothing of it runs any more, so it must be admitted again.
+            // A2: the pod started in a previous run, and nothing of it runs any more. So it must be admitted again.
             if !self.admission.is_admitted() {
                 self.resize_before_start();
                 return self.state.set_wants_room(true);
             }
-            // W21: two pods with the same UID would share cgroup and logs.
+            // W21: two pods with the same UID would share the cgroup and the logs.
             if entry.foreign().running().is_some() {
                 self.state.forget_preparations();
                 return self.removals.sharing.report_foreign_objects(pod, &self.state, entry, ctx);
@@ -174,8 +174,8 @@ impl Worker {
         }
     }
 
-    /// P6, W9: nothing starts while the runtime, its network or PLEG is unhealthy. The node steps every
-    /// worker when that changes.
+    /// Returns true if the step may start now. Nothing starts while the runtime, its network or PLEG is unhealthy
+    /// (P6, W9). The node steps every worker when that changes.
     fn may_start(&mut self, pod: &Rc<Pod>, next: &Next, entry: &Entry, ctx: &Context<'_>) -> bool {
         if !ctx.may_start {
             return false;
@@ -187,7 +187,7 @@ impl Worker {
         if !matches!(next, Next::RunSandbox { .. }) {
             return true;
         }
-        // The runtime's network, and a shutdown (A3), permit a sandbox.
+        // A sandbox needs the runtime's network. During a shutdown, a pod does not get its first sandbox (A3).
         if !(ctx.network_ready || pod.host_network()) || ctx.shutting_down && entry.facts().sandboxes.is_empty() {
             return false;
         }
@@ -304,7 +304,7 @@ impl Worker {
         self.state.set_starting(Starting::Nothing);
         let Some(sandbox) = observed::ready_sandbox(entry.facts()) else { return Ok(()) };
         let container = pod.at(index);
-        // The plan waits for the target.
+        // The plan creates the container only while its target runs.
         let target = pod.ephemeral(&container.name).and_then(|e| e.target.as_deref());
         let target = target.and_then(|name| plan::ephemeral::target(entry.facts(), name)).map(|c| c.id.clone());
         let Prepared { mut mounts, host_ips } = prepared;
@@ -312,7 +312,7 @@ impl Worker {
         mounts.extend(devices::mounts(&devices));
         let process = process::of(container, facts(pod, entry, &host_ips, ctx));
         let mut process = process.map_err(StartError::of_config)?;
-        // As in a kubelet, a variable of the pod comes before one of a plugin.
+        // As in a kubelet, a variable of the pod takes precedence over a variable of a plugin.
         let own: BTreeSet<&String> = process.env.iter().map(|(name, _)| name).collect_set();
         let added: Vec<_> =
             std::mem::take(&mut devices.env).into_iter().filter(|(name, _)| !own.contains(name)).collect();
@@ -344,8 +344,8 @@ impl Worker {
         Ok(())
     }
 
-    /// D6: the containers that wait for one of these objects are tried again now, and volumes get the new files. True
-    /// if the worker has to be stepped.
+    /// D6: retries the containers that wait for one of these objects, and lets the volumes get the new files. Returns
+    /// true if the worker has to be stepped.
     pub fn data_changed(&mut self, changed: &[DataKey], now: Boot) -> bool {
         let Some(pod) = &self.pod else { return false };
         let in_pulls = pod.image_pull_secrets().any(|key| changed.contains(&key));

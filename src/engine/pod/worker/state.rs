@@ -32,7 +32,7 @@ pub enum State {
     Forgotten(Forgotten),
 }
 
-/// Containers are started and restarted.
+/// The worker starts and restarts containers.
 #[derive(Debug, Default, Serialize)]
 pub struct Sync {
     /// The pod needs a sandbox, and admission has not checked yet whether it fits.
@@ -43,7 +43,7 @@ pub struct Sync {
     pub(super) starting: Starting,
 }
 
-/// The containers and then the sandbox are stopped.
+/// The worker stops the containers and then the sandbox.
 #[derive(Debug, Serialize)]
 pub struct Terminating {
     pub began: Boot,
@@ -102,7 +102,7 @@ pub struct Finished {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Directory {
     Present,
-    /// W21, W26: the empty directory stays until then as the marker that something of the pod may still appear.
+    /// W21, W26: until this time, the empty directory stays as a marker that something of the pod may still appear.
     KeptAsMarker {
         until: Boot,
     },
@@ -120,13 +120,13 @@ impl Terminating {
         Terminating { began, grace_deadline, sandbox: Retry::default(), all_stopped: false }
     }
 
-    /// For a pod that terminated before Wherry started. `whole`: the grace period; `left`: the rest of it.
+    /// Continues a termination that a previous run began. `whole` is the grace period, and `left` is the rest of it.
     pub(super) fn resumed(now: Boot, whole: Duration, left: Duration) -> Terminating {
         let passed = u64::try_from(whole.saturating_sub(left).as_nanos()).unwrap_or(u64::MAX);
         Terminating { began: Boot(now.0.saturating_sub(passed)), ..Terminating::new(now, left) }
     }
 
-    /// The grace period counts from the begin.
+    /// Shortens the grace period, which counts from the beginning of the termination.
     pub(super) fn shrink(&mut self, grace: Duration) {
         self.end_until(self.began + grace.max(SHORTEST_GRACE));
     }
@@ -135,7 +135,7 @@ impl Terminating {
         self.grace_deadline = self.grace_deadline.min(deadline);
     }
 
-    /// The begin and the end of the grace period by the wall clock.
+    /// Returns the beginning and the end of the grace period by the wall clock.
     pub(super) fn in_wall_time(&self, now: Now) -> (Wall, Wall) {
         let ago = i64::try_from(now.boot.since(self.began).as_nanos()).unwrap_or(0);
         let began = Wall(now.wall.0.saturating_sub(ago));
@@ -144,14 +144,14 @@ impl Terminating {
 }
 
 impl Terminated {
-    /// For a pod of which only files are left.
+    /// Returns the state of a pod of which only files are left.
     pub(super) fn only_files() -> Terminated {
         Terminated { only_files: true, ..Terminated::default() }
     }
 }
 
 impl Finished {
-    /// For a pod that never started anything.
+    /// Returns the state of a pod that never started anything.
     pub(super) fn unstarted() -> Finished {
         Finished::after(Terminated {
             cgroup: CgroupRemoval::Tried { retry: Retry::default() },
@@ -190,14 +190,14 @@ impl State {
         matches!(self, State::Terminating(_))
     }
 
-    /// Returns true if the pod started in a previous run, and its current status is unknown: the read is in flight or
-    /// has failed.
+    /// Returns true if the pod is in Sync and its current status is unknown, because the status read is due, is in
+    /// flight or has failed.
     pub fn is_unread(&self, entry: &Entry) -> bool {
         self.is_sync() && !entry.usable()
     }
 
-    /// A pod without an operation in flight waits again: nothing of it runs, and nothing may start. Returns true if it
-    /// waits.
+    /// Sends a pod without an operation in flight back to Waiting: nothing of it runs, and nothing may start. Returns
+    /// true if the pod is in Waiting after that.
     pub(super) fn wait_again(&mut self, ops: &Operations) -> bool {
         if self.is_sync() && !ops.is_active() {
             *self = State::Waiting;
@@ -205,7 +205,8 @@ impl State {
         matches!(self, State::Waiting)
     }
 
-    /// The limit against which the operation in flight counts. Between two steps of one start the pod keeps its slot.
+    /// Returns the class whose limit applies to the operation in flight. Between two steps of one start the pod keeps
+    /// its slot.
     pub(super) fn start_class(&self, ops: &Operations) -> Option<Class> {
         match (ops.active(), self) {
             (Some(active), _) => active.start_class(),
@@ -223,12 +224,12 @@ impl State {
         !matches!(self, State::Waiting)
     }
 
-    /// No container runs or can still start; the sandbox may still exist.
+    /// Returns true if no container runs or can still start. The sandbox may still exist.
     pub fn is_quiet(&self) -> bool {
         self.is_over() || matches!(self, State::Terminating(t) if t.all_stopped)
     }
 
-    /// No container runs or can still start.
+    /// Returns true if no container runs or can still start, and the sandbox no longer delays the termination.
     pub fn is_over(&self) -> bool {
         matches!(self, State::Terminated(_) | State::Finished(_) | State::Forgotten(_))
     }
@@ -241,12 +242,12 @@ impl State {
         matches!(self, State::Forgotten(_))
     }
 
-    /// W8: the manifest changed, and the old version runs until its record is written.
+    /// W8: returns true if the manifest changed, and the old version runs until its record is written.
     pub fn is_outdated(&self) -> bool {
         matches!(self, State::Sync(sync) if sync.outdated.is_some())
     }
 
-    /// For a pod that may be admitted: it needs only room to get a sandbox.
+    /// Returns true if a pod that may be admitted needs room before it gets a sandbox.
     pub fn wants_room(&self) -> bool {
         match self {
             State::Waiting => true,
@@ -255,7 +256,7 @@ impl State {
         }
     }
 
-    /// Until when the directory of a forgotten pod stays as a marker.
+    /// Returns the time until which the directory of a forgotten pod stays as a marker.
     pub fn kept_directory(&self) -> Option<Boot> {
         match self {
             State::Forgotten(Forgotten { directory: Directory::KeptAsMarker { until } }) => Some(*until),
@@ -292,7 +293,7 @@ impl State {
         }
     }
 
-    /// Drops preparations for another step than `next`.
+    /// Drops the preparations for any step other than `next`.
     pub(super) fn keep_preparations_for(&mut self, next: &Next) {
         let Some(sync) = self.sync_mut() else { return };
         if !matches!(next, Next::RunSandbox { .. }) {
@@ -310,7 +311,7 @@ impl State {
         }
     }
 
-    /// The image is present: the start continues.
+    /// Continues the start with this image, which is present.
     pub(super) fn image_is_present(&mut self, of: Instance, needed: NeededImage, image: ImageFact) {
         if let Some(sync) = self.sync_mut() {
             sync.starting.image_found(of, needed, image);
@@ -335,7 +336,7 @@ impl State {
         }
     }
 
-    /// The pull for this instance.
+    /// Returns the pull for this instance.
     pub(super) fn pull_of(&mut self, of: Instance) -> Option<&mut Pull> {
         match &mut self.sync_mut()?.starting {
             Starting::Pulling { of: pulled, pull, .. } if *pulled == of => Some(pull),
@@ -387,6 +388,6 @@ mod tests {
         t.shrink(5 * S);
         assert_eq!(t.grace_deadline, Boot(0) + 15 * S);
         t.shrink(Duration::ZERO);
-        assert_eq!(t.grace_deadline, Boot(0) + 11 * S, "a second is the least");
+        assert_eq!(t.grace_deadline, Boot(0) + 11 * S, "the minimum is one second");
     }
 }

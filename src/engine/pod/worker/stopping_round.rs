@@ -1,4 +1,4 @@
-//! The worker carries out rounds of stops (`stops`).
+//! Carries out the worker's rounds of stops (`stops`).
 
 use super::Worker;
 use super::stops::{Wait, give_up_hook, turn_has_come};
@@ -9,8 +9,8 @@ use crate::engine::context::Context;
 use crate::engine::pleg::cache::Entry;
 
 impl Worker {
-    /// Stops the containers in `running` by `grace_deadline`. It is called repeatedly until they have stopped. With
-    /// `turns`, the sidecars stop after all others, in reverse order.
+    /// Stops the containers in `running` by `grace_deadline`. It is called repeatedly until they have stopped. If
+    /// `turns` is true, the sidecars stop after all other containers, in reverse order.
     pub(super) fn stop_all(
         &mut self,
         running: &[ContainerId],
@@ -20,7 +20,8 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         let stopping = self.ops.is_stopping();
-        // W4: the end of the grace period cuts hooks and turns, whatever else is in flight.
+        // W4: when the grace period ends, hooks are cancelled and sidecars no longer wait for their turn, whatever
+        // else is in flight.
         if grace_deadline <= ctx.now.boot {
             for id in running {
                 if let Some(wait @ Wait::Hook(_)) = self.stops.wait(id) {
@@ -29,7 +30,7 @@ impl Worker {
                 }
             }
         }
-        // A status read after the last answer shows that they still run.
+        // A status read after the last answer shows that some of the stopped containers still run.
         let round = &mut self.stops.round;
         if !stopping && entry.usable() && running.iter().any(|id| round.called.contains_key(id)) {
             round.called.clear();
@@ -61,7 +62,7 @@ impl Worker {
         }
     }
 
-    /// Returns true while the preStop hook runs or the container's turn has not come.
+    /// Returns true while the preStop hook runs, or while it is not yet the container's turn.
     fn waits(
         &mut self,
         c: &ContainerFact,

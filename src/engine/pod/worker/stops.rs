@@ -1,9 +1,9 @@
 //! Rounds of stops. Each running container is stopped once per round. A status read after the last answer shows which
-//! ones still run, and these are stopped again after a back-off (W2). A shorter grace period sends a second stop next
-//! to the one in flight (W4).
+//! ones still run, and these are stopped again after a back-off (W2). A shorter grace period causes a second stop
+//! call in addition to the one in flight (W4).
 //!
-//! Before its stop, a container's preStop hook runs, and a sidecar waits for its turn. Both count against the grace
-//! period and are cut at its end.
+//! Before a container is stopped, its preStop hook runs, and a sidecar waits for its turn. Both take place within the
+//! grace period, and end with it.
 
 use super::ops::{BackgroundOp, Operations};
 use super::restart::Restart;
@@ -27,24 +27,24 @@ use std::time::Duration;
 /// W4: the minimum timeout of StopContainer.
 const SHORTEST_STOP: Duration = Duration::from_secs(2);
 
-/// The reason for which the stop of a container waits.
+/// The reason why the stop of a container has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Wait {
     /// The start of its preStop hook is being recorded. The wait ends by this time.
     Record(Boot),
     Hook(OpId),
-    /// W11: containers that it serves still run. Its own hook, if any, has ended.
+    /// W11: the container is a sidecar, and containers that it serves still run. Its own hook, if any, has ended.
     Order,
 }
 
-/// A running container that the worker stops to restart it.
+/// A running container that the worker stops in order to restart it.
 #[derive(Debug, Serialize)]
 pub struct PlannedStop {
     /// The message of its Killing event.
     pub message: String,
     /// The end of the container's grace period.
     pub grace_deadline: Boot,
-    /// The container starts again whatever its exit code is. None: the restart policy decides.
+    /// Why the container starts again whatever its exit code is. None: the restart policy decides.
     pub then: Option<Restart>,
 }
 
@@ -52,7 +52,7 @@ pub struct PlannedStop {
 #[derive(Debug, Default, Serialize)]
 pub struct Stops {
     pub(super) round: Round,
-    /// Running containers that the worker stops to restart them.
+    /// Running containers that the worker stops in order to restart them.
     pub(super) planned: BTreeMap<ContainerId, PlannedStop>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Round {
     /// Containers stopped in this round, and the deadline given for each.
     pub(super) called: BTreeMap<ContainerId, Boot>,
     waits: BTreeMap<ContainerId, Wait>,
-    /// The delay after rounds after which something still ran.
+    /// The delay before the next round, if something still runs after a round.
     pub(super) retry: Retry,
 }
 
@@ -74,7 +74,7 @@ impl Stops {
         self.round.waits.insert(id.clone(), wait);
     }
 
-    /// The container is stopped to restart it. A new reason replaces the previous one.
+    /// Plans to stop the container in order to restart it. A new reason replaces the previous one.
     pub fn plan_stop(&mut self, id: ContainerId, planned: PlannedStop) {
         self.planned.insert(id, planned);
     }
@@ -83,12 +83,12 @@ impl Stops {
         self.planned.contains_key(id)
     }
 
-    /// The containers that start again whatever their exit code is.
+    /// Returns the containers that start again whatever their exit code is.
     pub fn restarts(&self) -> impl Iterator<Item = (&ContainerId, Restart)> {
         self.planned.iter().filter_map(|(id, planned)| Some((id, planned.then?)))
     }
 
-    /// Nothing runs that should be stopped: resets the rounds and cancels hooks in flight.
+    /// Resets the rounds and cancels the hooks in flight, because nothing runs that should be stopped.
     pub fn are_over(&mut self, ops: &Operations, ctx: &mut Context<'_>) {
         let round = std::mem::take(&mut self.round);
         for wait in round.waits.into_values() {
@@ -125,7 +125,7 @@ impl Stops {
     }
 }
 
-/// The next status read shows whether the container has stopped (W2).
+/// Handles the answer to a stop call. Only the next status read shows whether the container has stopped (W2).
 pub fn answered(
     id: &ContainerId,
     result: Result<Answer, OpError>,
@@ -150,7 +150,8 @@ pub(super) fn give_up_hook(wait: Wait, ops: &Operations, ctx: &mut Context<'_>) 
     }
 }
 
-/// W11: a sidecar is stopped when a status no older than the last call shows none of the containers that it serves.
+/// W11: returns true if the container may be stopped now. A sidecar waits until a status that is no older than the
+/// last call shows that none of the containers that it serves runs.
 pub(super) fn turn_has_come(
     pod: Option<&Rc<Pod>>,
     c: &ContainerFact,

@@ -51,7 +51,7 @@ impl Worker {
         }
         self.history.note_ephemeral(&pod, entry.facts(), &mut self.record);
         self.history.restarting.replace_old_images(&pod, &mut self.stops, &mut self.record, entry, ctx.now.boot);
-        // A pod that runs already takes room, so it counts as admitted.
+        // A pod that already runs takes up room, so it counts as admitted.
         if entry.facts().sandboxes.iter().any(|s| s.ready) || entry.running().next().is_some() {
             self.admit();
         }
@@ -98,7 +98,7 @@ impl Worker {
     fn advance(&mut self, pod: &Rc<Pod>, entry: &mut Entry, ctx: &mut Context<'_>) {
         let now = ctx.now.boot;
         let next = self.plan(pod, entry, now);
-        // Preparations count only for the step that follows them.
+        // Preparations are valid only for the step that follows them.
         self.state.keep_preparations_for(&next);
         match next {
             Next::Ended => {
@@ -131,20 +131,21 @@ impl Worker {
             Next::RunSandbox { .. } | Next::Create { .. } | Next::Start { .. } => self.start(pod, next, entry, ctx),
         }
         self.stops.are_over(&self.ops, ctx);
-        // A pod that queues for a slot must take it at once, or it loses its place. So start no removal now.
+        // A pod that queues for a slot must take it as soon as it is free, or the pod loses its place in the queue.
+        // So start no removal now.
         if !self.ops.is_active() && !ctx.slots.waits(&self.uid) {
             self.clear_away(entry, ctx);
         }
     }
 
-    /// Arms the next sync: at the end of the next back-off, otherwise together with the other healthy pods (W9).
+    /// Schedules the next sync: at the end of the next back-off, otherwise together with the other healthy pods (W9).
     fn schedule(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.now.boot;
         for at in [self.containers.backoffs.next(now), self.sandbox.hold(now)].into_iter().flatten() {
             self.timer.wake_at(at);
         }
         if !self.ops.is_active() {
-            // W9: at most 50 % after `syncFrequency`.
+            // W9: at most 50 % later than `syncFrequency`.
             let step = GRID.min(ctx.config.sync_frequency / 2);
             let latest = now + ctx.config.sync_frequency + step;
             let grid = step.as_nanos().max(1) as u64;

@@ -19,7 +19,7 @@ impl Worker {
         let State::Terminating(t) = &self.state else { return };
         let (grace_deadline, sandbox_stops) = (t.grace_deadline, t.sandbox);
         self.removals.sharing.forget_reads();
-        // The node steps every worker when the connection is back.
+        // When the connection is back, the node steps every worker.
         if !entry.known() || !ctx.up {
             return;
         }
@@ -55,7 +55,7 @@ impl Worker {
     }
 
     pub(super) fn step_terminated(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        // W2 defines this order.
+        // W2 defines the order: volumes first, then the cgroup.
         if !self.volumes.unmount(&self.uid, self.pod.as_ref(), &mut self.ops, &mut self.timer, ctx) {
             return;
         }
@@ -70,7 +70,8 @@ impl Worker {
             self.state.set_cgroup(CgroupRemoval::Tried { retry: Retry::default() });
             self.ops.remove_cgroup(&self.uid, false, entry, ctx);
         }
-        // A finished pod that is not desired is not shown any more, so the end of its containers is shown before that.
+        // A finished pod that is not desired is no longer shown, so the ends of its containers are published before
+        // that.
         let is_never_shown = self.status_stays(entry, false);
         if let State::Terminated(terminated) = &mut self.state
             && (terminated.shown || is_never_shown)

@@ -1,4 +1,4 @@
-//! The termination messages of ended containers. They are read while their files exist.
+//! The termination messages of ended containers. They are read while the containers' files still exist.
 
 use super::ops::{BackgroundOp, Operations};
 use super::timer::Timer;
@@ -12,10 +12,11 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long the log may still be written after a container's end; usually a moment, longer on a busy machine.
+/// How long the runtime may still write to the log after a container has ended. This usually takes a moment, and
+/// longer on a busy machine.
 const LOG_SETTLES: Duration = Duration::from_millis(200);
 
-/// By container. A message is empty while it is being read.
+/// The messages by container ID. A message is empty while it is being read.
 #[derive(Debug, Default, Serialize)]
 #[serde(transparent)]
 pub struct TerminationMessages(BTreeMap<ContainerId, String>);
@@ -25,7 +26,7 @@ impl TerminationMessages {
         &self.0
     }
 
-    /// Returns true if the container has ended, and its message was not requested yet.
+    /// Returns true if the container has ended, and its message has not been requested yet.
     pub fn lack(&self, c: &ContainerFact) -> bool {
         c.state == ContainerState::Exited && !self.0.contains_key(&c.id)
     }
@@ -63,11 +64,12 @@ impl TerminationMessages {
     }
 }
 
-/// How long to wait for the last log lines of a container, if its message comes from the log. containerd 1.6 to 1.7
-/// reports the end as soon as it has passed these lines to the log writer.
+/// Returns how long to wait for the last log lines of a container, if its message comes from the log. containerd 1.6
+/// to 1.7 reports the end of a container when these lines have reached the log writer, but perhaps not the file.
 fn log_settles(c: &ContainerFact, now: Wall) -> Option<Duration> {
     let wanted = c.fallback_to_logs && c.exit_code != 0;
-    // If the end is in the future, the clock was set back and the time since the end is unknown. Do not wait then.
+    // If the end is in the future, the clock was set back, and the time since the end is unknown. In that case do not
+    // wait.
     let left = LOG_SETTLES.checked_sub(now.since(c.finished_at)).filter(|left| !left.is_zero());
     left.filter(|_| wanted && c.finished_at <= now)
 }

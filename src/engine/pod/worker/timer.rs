@@ -11,7 +11,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// A step begins and requests its times anew.
+    /// Clears the timer at the beginning of a step, which requests its times anew.
     pub fn clear(&mut self) {
         self.wake = None;
     }

@@ -1,7 +1,8 @@
 //! A pod's volumes: all are mounted before its sandbox and its first container, and removed before its cgroup (W2).
-//! Volumes with a token that is still to be issued are mounted after the sandbox (C4).
+//! Volumes with a token that has not been issued yet are mounted after the sandbox (C4).
 //!
-//! After a restart Wherry does not know whether they are mounted. It requests them again before it starts something.
+//! After a restart Wherry does not know whether they are mounted, so it requests the mounts again before it starts
+//! anything.
 
 use super::ops::{ActiveOp, BackgroundOp, Operations};
 use super::pod_record::PodRecord;
@@ -29,11 +30,11 @@ pub struct Volumes {
     found: bool,
     mounts: Mounts,
     update: Update,
-    /// Why volumes keep the files of an object that no longer exists; reported once.
+    /// The reasons why volumes keep the files of objects that no longer exist. Each is reported once.
     unresolved: BTreeSet<String>,
 }
 
-/// Whether the files of mounted volumes are those of their objects (D6).
+/// Whether the files of mounted volumes have to be updated from their objects (D6).
 #[derive(Debug, Default, Serialize)]
 enum Update {
     #[default]
@@ -61,7 +62,7 @@ impl Default for Mounts {
     }
 }
 
-/// The volumes with their contents, and why others have none.
+/// Returns the volumes with their contents, and the reasons why other volumes have none.
 fn resolved(pod: &Pod, ctx: &Context<'_>) -> (Vec<Volume>, BTreeSet<String>) {
     let allocatable = &ctx.config.node.allocatable;
     let facts = Facts { pod, ips: &[], host_ips: &[], allocatable, objects: ctx.data, cluster: ctx.cluster };
@@ -81,7 +82,8 @@ fn has_volumes(pod: Option<&Rc<Pod>>) -> bool {
 }
 
 impl Volumes {
-    /// A ConfigMap, a Secret, a token or the pod's metadata has changed. Volumes that wait for it are mounted now.
+    /// Notes that a ConfigMap, a Secret, a token or the pod's metadata has changed. Volumes that wait for it are
+    /// mounted now.
     pub fn outdated(&mut self) {
         self.update = Update::Due;
         if let Mounts::Unknown { retry_at } = &mut self.mounts {
@@ -89,12 +91,13 @@ impl Volumes {
         }
     }
 
-    /// The pod's directory existed when Wherry started.
+    /// Notes that the pod's directory existed when Wherry started.
     pub fn has_directory(&mut self) {
         self.found = true;
     }
 
-    /// The pod started in a previous run, even if its record denies it.
+    /// Returns true if the pod's directory existed when Wherry started: the pod started in a previous run, whatever
+    /// its record says.
     pub fn had_directory(&self) -> bool {
         self.found
     }
@@ -103,7 +106,8 @@ impl Volumes {
         !has_volumes(Some(pod)) || matches!(self.mounts, Mounts::Mounted)
     }
 
-    /// The volumes permit to start something of the pod, or to mount them now.
+    /// Returns true if the volumes are mounted or not needed, or can be mounted now, so that something of the pod can
+    /// start.
     pub fn may_be_mounted(&self, pod: &Rc<Pod>, record: &PodRecord, timer: &mut Timer, now: Boot) -> bool {
         if self.needs_no_mount(pod) {
             return true;
@@ -118,8 +122,8 @@ impl Volumes {
         }
     }
 
-    /// C4: the sandbox does not wait for a token that the API server has not issued yet. The volumes are mounted after
-    /// it.
+    /// C4: returns true if the volumes are mounted after the sandbox is started: the sandbox does not wait for a
+    /// token that the API server has not issued yet.
     pub fn follow(&self, pod: &Pod, next: &Next, ctx: &Context<'_>) -> bool {
         let is_awaited = |values: ClusterValues<'_>| {
             let mut keys = service_token::of_pod(pod);
@@ -158,8 +162,8 @@ impl Volumes {
         false
     }
 
-    /// D6: brings the files of the volumes up to date while containers run. `runs`: a container of the pod runs, so its
-    /// volumes are mounted, also by a previous run of Wherry.
+    /// D6: brings the files of the volumes up to date while containers run. `runs` says that a container of the pod
+    /// runs, so its volumes are mounted, perhaps by a previous run of Wherry.
     pub fn update(
         &mut self,
         pod: &Rc<Pod>,
@@ -181,7 +185,8 @@ impl Volumes {
             return;
         }
         self.update = Update::NotNeeded;
-        // If an object was removed, its volume keeps its files, as in a kubelet. The others follow their objects.
+        // If an object was removed, its volume keeps its files, as in a kubelet. The other volumes follow their
+        // objects.
         let (volumes, unresolved) = resolved(pod, ctx);
         for why in unresolved.difference(&self.unresolved) {
             ctx.emit_warning(Some(pod), None, Reason::FailedMount, format!("{why}; the volume keeps its files"));
@@ -217,7 +222,8 @@ impl Volumes {
         ctx.emit_warning(Some(pod), None, Reason::FailedMount, why);
     }
 
-    /// Returns true once nothing is mounted any more. An orphan has no spec, so it may have volumes.
+    /// Requests the unmount of the volumes. Returns true once nothing is mounted any more. An orphan has no spec, so
+    /// it may have volumes.
     pub fn unmount(
         &mut self,
         uid: &Uid,

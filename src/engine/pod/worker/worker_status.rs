@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-/// Extends a pod's status for `wherry describe`. Seconds are rounded up: 1 s means that the time is not over yet.
+/// Extends a pod's status for `wherry describe`. Remaining seconds are rounded up, so that 0 means that the time is
+/// over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerStatus {
@@ -38,12 +39,12 @@ pub struct NextStart {
     pub after_end: bool,
 }
 
-/// CRI reports no progress of a pull.
+/// A pull in progress. CRI does not report how far it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PullProgress {
     pub image: String,
-    /// Seconds since the pull began, or since it waits.
+    /// Seconds since the pull began, or, before that, since it has been waiting.
     pub seconds: u64,
     /// The number of pods whose pulls come first; None: the pull has begun.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +56,7 @@ pub struct PullProgress {
 pub struct NextPull {
     pub image: String,
     pub seconds: u64,
-    /// Number of consecutive failures.
+    /// The number of consecutive failures.
     pub failures: u32,
     pub error: String,
 }

@@ -19,7 +19,7 @@ struct Node {
 }
 
 impl Node {
-    /// With two pods of priority 0, of which the runtime shows nothing yet.
+    /// Makes a node with two pods of priority 0, of which the runtime shows nothing yet.
     fn new() -> Node {
         let groups = Groups::from_total(seconds(30), seconds(10));
         let mut node = Node {
@@ -39,7 +39,7 @@ impl Node {
         node
     }
 
-    /// With an inhibitor lock that systemd kept for it.
+    /// Makes a node with an inhibitor lock that systemd has kept for it.
     fn with_lock() -> Node {
         let mut node = Node::new();
         node.event(LogindEvent::Inherited);
@@ -85,7 +85,7 @@ fn kill(pods: &[&str], period: Option<u64>) -> Option<Order> {
     Some(Order::Kill(Kill { pods, period: period.map(seconds) }))
 }
 
-/// A record of a shutdown in progress.
+/// Returns a record of a shutdown in progress.
 fn in_progress() -> record::Record {
     let groups = Groups::from_total(seconds(30), seconds(10));
     let periods = vec![seconds(20), seconds(10)];

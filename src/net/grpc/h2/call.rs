@@ -39,7 +39,7 @@ pub struct Active {
 }
 
 enum ResponseState {
-    /// With the number of informational responses so far.
+    /// Waiting for the headers of the response, with the number of informational responses so far.
     Headers(ResponseFuture, usize),
     Body {
         stream: RecvStream,
@@ -94,7 +94,7 @@ impl Active {
         let waker = self.waker.waker();
         let result = ready!(self.poll_answer(&mut Context::from_waker(&waker), out));
         if result.is_err() {
-            // No effect if the peer ended the stream.
+            // This has no effect if the peer ended the stream.
             self.request.send_reset(Reason::CANCEL);
         }
         Poll::Ready(result)
@@ -203,7 +203,7 @@ impl Active {
     }
 }
 
-/// Converts the error of a stream. A refused stream, and a stream above the last id of a GOAWAY, was certainly not
+/// Converts the error of a stream. A refused stream, or a stream above the last id of a GOAWAY, was definitely not
 /// processed.
 fn failed(path: &str, error: &::h2::Error) -> CallError {
     let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);

@@ -23,23 +23,23 @@ impl GrpcConnection {
         Ok(GrpcConnection { link: Link::new(socket, gauge)?, calls: BTreeMap::new() })
     }
 
-    /// Over a stream that is connected, and registered under the token.
+    /// Creates a connection over a stream that is already connected and registered under the token.
     pub fn on(stream: Stream, registry: &Registry, token: Token) -> Result<GrpcConnection, String> {
         let (socket, gauge) = Socket::on(stream, registry, token).map_err(|e| e.to_string())?;
         Ok(GrpcConnection { link: Link::new(socket, gauge)?, calls: BTreeMap::new() })
     }
 
-    /// Whether the peer's SETTINGS have arrived, which shows that the peer accepted the connection.
+    /// Reports whether the peer's SETTINGS have arrived, which shows that the peer accepted the connection.
     pub fn is_greeted(&self) -> bool {
         self.link.is_greeted()
     }
 
-    /// Bytes read since the connection was opened.
+    /// Returns the number of bytes read since the connection was opened.
     pub fn read(&self) -> u64 {
         self.link.read()
     }
 
-    /// A drive reads and writes so many slices at most.
+    /// Limits the number of slices (see `Link`) that one `drive` reads and writes.
     pub fn limit_slices(&mut self, slices: usize) {
         self.link.limit_slices(slices);
     }
@@ -58,7 +58,7 @@ impl GrpcConnection {
         Ok(())
     }
 
-    /// The calls that have a deadline.
+    /// Returns the deadlines of the calls that have one.
     pub fn deadlines(&self) -> impl Iterator<Item = (Boot, CallId)> {
         self.calls.iter().filter_map(|(id, call)| Some((call.deadline?, *id)))
     }
@@ -88,7 +88,7 @@ impl GrpcConnection {
         health
     }
 
-    /// Ends all calls of a connection that has ended. A complete answer still counts.
+    /// Ends all calls of a connection that has ended. A call whose answer is complete still succeeds.
     fn end_calls(&mut self, why: &str, out: &mut Vec<Completion>) {
         let written = self.link.written();
         while let Some((id, mut call)) = self.calls.pop_first() {

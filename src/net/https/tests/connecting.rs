@@ -9,7 +9,7 @@ fn named(ca: &Ca, name: &str) -> Peer {
     Peer { host: Host::Name(name.to_owned()), port: 6443, tls }
 }
 
-/// The text of a call that is not sent.
+/// Makes a call that cannot be sent, and returns the text of its error.
 fn unsent(driven: &mut Driven) -> String {
     let id = driven.get("/", None);
     match driven.done(id) {
@@ -92,7 +92,7 @@ fn a_server_without_tls_is_refused() {
         socket
     });
     let why = unsent(&mut Driven::new(peer(&Ca::new(), address)));
-    assert!(why.contains("does not answer in TLS"), "{why}");
+    assert!(why.contains("does not speak TLS"), "{why}");
     plain.join().unwrap();
 }
 
@@ -105,7 +105,7 @@ fn the_next_address_is_tried_when_one_refuses_or_is_silent() {
     let mut driven = Driven::new(named(&ca, "api.example"));
     driven.client.set_addresses("api.example", vec![refused, silent_address, server.address]);
     let id = driven.get("/", None);
-    // The kernel accepts for the silent one.
+    // The silent server accepts the connection and never answers.
     let _held = driven.until(|_| silent.accept().ok());
     for _ in 0..5 {
         driven.turn();
@@ -141,9 +141,9 @@ fn a_name_is_looked_up_before_a_connection_and_again_after_a_failure() {
     driven.turn();
     assert_eq!(driven.events.len(), 1);
     driven.client.not_resolved("api.example", "no network");
-    let why = "https://api.example:6443: the look-up of the name failed: no network";
+    let why = "https://api.example:6443: failed to look up the name: no network";
     assert_eq!(driven.done(id), Err(CallError::NotSent(why.to_owned())));
-    // The address of this look-up refuses.
+    // The address that this look-up returns refuses connections.
     let id = driven.get("/", None);
     driven.turn();
     assert_eq!(resolves(&driven), 2);

@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 const TOKENS: [Token; 2] = [Token(3), Token(4)];
-/// The real time that a test waits.
+/// The maximum real time that a test waits.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOCAL: &str = "127.0.0.1";
 
@@ -36,7 +36,7 @@ impl Driven {
         self.now = self.now + Duration::from_secs(seconds);
     }
 
-    /// One turn of the loop; waits a few milliseconds for a socket.
+    /// Runs one turn of the loop, which waits a few milliseconds for a socket.
     fn turn(&mut self) {
         let mut events = Events::with_capacity(16);
         self.poll.poll(&mut events, Some(Duration::from_millis(2))).unwrap();
@@ -68,7 +68,7 @@ impl Driven {
         self.client.call(Request { method, target: target.to_owned(), headers, body, deadline })
     }
 
-    /// The end of a call.
+    /// Waits until a call has ended, and returns its result.
     fn done(&mut self, id: CallId) -> Result<(), CallError> {
         self.until(|driven| {
             let at = driven.events.iter().position(|e| matches!(e, Event::Done { id: done, .. } if *done == id))?;
@@ -83,7 +83,7 @@ impl Driven {
         self.until(|_| server.requests.try_recv().ok())
     }
 
-    /// The body of a call so far.
+    /// Returns the part of the body that a call has received so far.
     fn body(&self, id: CallId) -> String {
         let parts = self.events.iter().filter_map(|event| match event {
             Event::Body { id: of, bytes } if *of == id => Some(&bytes[..]),
@@ -111,7 +111,7 @@ fn peer(ca: &Ca, address: SocketAddr) -> Peer {
     Peer { host: Host::Address(address.ip()), port: address.port(), tls }
 }
 
-/// A server, and a client that is not connected yet.
+/// Returns a server, and a client that is not connected yet.
 fn both() -> (Server, Driven) {
     let ca = Ca::new();
     let server = Server::start(&options(&ca));
@@ -153,7 +153,7 @@ fn a_server_that_stops_reading_gets_the_rest_later() {
     server.control(Control::Freeze);
     let body = "z".repeat(server::WINDOW as usize - 1000);
     let id = driven.call(Method::PUT, "/", Bytes::from(body.clone()), None);
-    // Each drive ends, and the socket blocks: there is nothing to do without the server.
+    // Each drive returns although the socket is full. There is nothing to do until the server reads.
     for _ in 0..50 {
         driven.turn();
     }
@@ -194,7 +194,7 @@ fn a_cancelled_call_is_reset_at_the_server() {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         stream.poll_reset(&mut context).is_ready().then_some(())
     });
-    // No effect on a call that has ended.
+    // Cancelling a call that has ended has no effect.
     driven.client.cancel(id);
     driven.turn();
     assert!(!driven.events.iter().any(|e| matches!(e, Event::Done { .. })));
@@ -261,7 +261,7 @@ fn a_silent_server_is_given_up_after_a_ping() {
     let watch = driven.get("/watch", None);
     let first = driven.request(&server);
     server.control(Control::Freeze);
-    // What the server has sent before has arrived.
+    // Receive everything that the server sent before.
     driven.turn();
     driven.turn();
     driven.advance(60);
@@ -289,7 +289,7 @@ fn a_slow_server_that_answers_pings_is_kept() {
         driven.advance(10);
         let pinged = driven.now;
         driven.turn();
-        // The answer moves the next PING.
+        // The reply postpones the next PING.
         driven.until(|driven| (driven.client.next_deadline() == Some(pinged + Duration::from_secs(10))).then_some(()));
     }
     exchange.answer(200, &[], "");

@@ -1,4 +1,4 @@
-//! A server with TLS and HTTP/2 on a thread of its own, which passes each request to the test, and certificates for it.
+//! A server with TLS and HTTP/2 on its own thread, which passes each request to the test; and certificates for it.
 
 use bytes::Bytes;
 use h2::server::{self, SendResponse};
@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// More than the buffers of a socket hold.
 pub const WINDOW: u32 = 32 << 20;
 
-/// A CA.
+/// A certificate authority.
 pub struct Ca {
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -38,7 +38,7 @@ pub struct Certified {
 }
 
 impl Ca {
-    /// All have the same name, as those of two clusters.
+    /// Creates a CA. All CAs have the same name, like the CAs of different clusters.
     pub fn new() -> Ca {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -52,7 +52,7 @@ impl Ca {
         CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()
     }
 
-    /// A server certificate, valid from one year to another.
+    /// Issues a server certificate, valid from the first year to the second.
     pub fn server(&self, name: &str, years: (i32, i32)) -> Certified {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(years.0, 1, 1);
@@ -69,7 +69,8 @@ impl Ca {
         self.sign(params)
     }
 
-    /// The serving certificate of a node with these names, for a key in PEM, valid from one year to another.
+    /// Issues the serving certificate of a node with these names, for a key in PEM, valid from the first year to the
+    /// second.
     pub fn serving(&self, node: &str, key: &str, names: &[&str], years: (i32, i32)) -> String {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
@@ -138,7 +139,7 @@ impl Exchange {
 }
 
 pub enum Control {
-    /// Sends a GOAWAY on every connection. Requests in flight go on.
+    /// Sends a GOAWAY on every connection. Requests in flight continue.
     Leave,
     /// Closes every connection.
     Close,
@@ -151,7 +152,7 @@ pub enum Control {
 pub struct Server {
     pub address: SocketAddr,
     pub requests: Receiver<Exchange>,
-    /// An order, and where to confirm it.
+    /// A command, and the channel that confirms it.
     control: Sender<(Control, Sender<()>)>,
     thread: Option<JoinHandle<()>>,
 }
@@ -168,7 +169,7 @@ impl Server {
         Server { address, requests, control, thread: Some(thread) }
     }
 
-    /// Returns when the order is carried out.
+    /// Sends a command, and returns when the server has carried it out.
     pub fn control(&self, control: Control) {
         let (confirm, confirmed) = channel();
         let _ = self.control.send((control, confirm));
@@ -263,7 +264,7 @@ fn run(
     }
 }
 
-/// True: call it again.
+/// Advances a connection. Returns true if it must be called again at once.
 fn advance(link: &mut Link, connection: usize, requests: &Sender<Exchange>) -> bool {
     let mut cx = Context::from_waker(Waker::noop());
     match link {

@@ -54,7 +54,7 @@ enum ConnectionPhase<S> {
     Following { rest: Streaming<S>, keep: bool },
     /// The connection is passed to another server.
     Piping(Box<Pipe>),
-    /// The other server cannot be reached. The content has to formulate the response.
+    /// The other server cannot be reached. The content must provide the error response.
     NotUpgraded { why: String },
     /// The last response is written. Further input is discarded.
     Draining { bytes: usize },
@@ -78,23 +78,23 @@ pub struct HttpConnection<S> {
     /// The last time at which the client sent or accepted data.
     progress: Boot,
     answered: bool,
-    /// There may be something to do before the deadline.
+    /// There may be work to do now, before the deadline.
     due: bool,
     /// `Response::until` of the last request.
     until: Option<Boot>,
     /// The body's source is registered.
     source: bool,
-    /// The request has a large body, and more time for it.
+    /// The request has a large body, and therefore more time.
     large: bool,
     /// The content has accepted the head of the request, so its body is read.
     accepts_body: bool,
 }
 
-/// What the connections of a server share in one `drive`.
+/// The data that a connection needs in one `drive`.
 pub struct Turn<'a, S> {
     pub now: Boot,
     pub content: &'a mut dyn Content<Stream = S>,
-    /// The number of watches that this connection may begin.
+    /// The number of watches that this connection may still start.
     pub watches_left: usize,
     pub last_ticket: &'a mut Ticket,
 }
@@ -135,8 +135,8 @@ impl<S: StreamedBody> HttpConnection<S> {
         self.due = true;
     }
 
-    /// Notes that the poll reported the connection's second source: that of its body, or the server that it is passed
-    /// to.
+    /// Notes that the poll reported the connection's second source: the source of its body, or the server to which it
+    /// is passed.
     pub fn source_ready(&mut self) {
         if let ConnectionPhase::Piping(pipe) = &mut self.state {
             pipe.ready();
@@ -144,17 +144,17 @@ impl<S: StreamedBody> HttpConnection<S> {
         self.due = true;
     }
 
-    /// Continues a body that waits for changes, if they concern it.
+    /// Continues a body that waits for changes, if `concerns` returns true for it.
     pub fn wake(&mut self, concerns: &dyn Fn(&S) -> bool) {
         self.due |= matches!(&self.state, ConnectionPhase::Following { rest, .. } if concerns(&rest.body));
     }
 
-    /// The last `drive` has stopped at its budget.
+    /// Notes that the last `drive` stopped at its budget.
     pub fn again(&mut self) {
         self.due = true;
     }
 
-    /// Whether `drive` has something to do.
+    /// Reports whether `drive` has work to do.
     pub fn is_due(&self, now: Boot) -> bool {
         self.due || self.deadline().is_some_and(|at| at <= now)
     }
@@ -177,7 +177,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         }
     }
 
-    /// The client's certificate in DER, after the handshake.
+    /// Returns the client's certificate in DER, once the handshake is complete.
     pub fn certificate(&self) -> Option<&[u8]> {
         self.stream.peer_certificate()
     }
@@ -186,7 +186,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         self.deadline.into_iter().chain(self.expiry()).min()
     }
 
-    /// The streamed body.
+    /// Returns the streamed body, if there is one.
     pub fn body(&self) -> Option<&S> {
         match &self.state {
             ConnectionPhase::Following { rest, .. } | ConnectionPhase::Answering { rest: Some(rest), .. } => {
@@ -196,12 +196,12 @@ impl<S: StreamedBody> HttpConnection<S> {
         }
     }
 
-    /// Whether the body waits for changes, now or when its present data is written.
+    /// Reports whether the body waits for changes, now or once its current data is written.
     pub fn is_watch(&self) -> bool {
         self.body().is_some_and(StreamedBody::is_watch)
     }
 
-    /// For the dump: the listener, the state, and the number of bytes that are queued.
+    /// Returns the listener, the state, and the number of queued bytes, for the dump.
     pub fn summary(&self) -> (ListenerId, &'static str, usize) {
         let state = match &self.state {
             ConnectionPhase::Reading => "reading",
@@ -214,7 +214,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         (self.listener, state, self.stream.queued())
     }
 
-    /// The ticket of the request with a deferred response, if there is one.
+    /// Returns the ticket of the request with a deferred response, if there is one.
     pub fn waits_for_answer(&self) -> Option<Ticket> {
         match &self.state {
             ConnectionPhase::Pending { ticket, .. } => Some(*ticket),
@@ -231,7 +231,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         self.due = true;
     }
 
-    /// The state and the peer, to decide which connection is closed for a new one.
+    /// Returns the properties that decide which connection is closed for a new one.
     pub fn held(&self, slot: usize) -> HeldConnection {
         let activity = match self.state {
             ConnectionPhase::Reading if self.answered && self.input.is_empty() => Activity::Idle,
@@ -316,7 +316,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         }
     }
 
-    /// Returns true if the connection has to be closed, because the client is too slow or `Response::until` has passed.
+    /// Returns true if the connection must be closed, because the client is too slow or `Response::until` has passed.
     fn is_over(&self, now: Boot) -> bool {
         if self.deadline.is_some_and(|at| at <= now) && !self.continues_by_itself(now) {
             return true;
@@ -328,26 +328,27 @@ impl<S: StreamedBody> HttpConnection<S> {
         has_expired
     }
 
-    /// The response follows later. A client that has disconnected waits for none.
+    /// Waits for the deferred response. Closes the connection if the client has disconnected.
     fn wait_for_answer(&mut self) -> DriveOutcome {
         self.read_ahead();
         if self.end_of_input { DriveOutcome::Close } else { DriveOutcome::Wait }
     }
 
-    /// Bytes of a session have moved.
+    /// Extends the deadline of a session after bytes have moved.
     fn has_moved(&mut self, now: Boot) {
         self.progress = now;
         self.deadline = Some(now + SESSION_TIMEOUT);
     }
 
-    /// Returns true if a body that follows changes has reached a deadline of its own, at which it continues, or ends
-    /// properly.
+    /// Returns true if a body that waits for changes has reached its own deadline, at which it continues or ends
+    /// normally.
     fn continues_by_itself(&self, now: Boot) -> bool {
         matches!(&self.state, ConnectionPhase::Following { rest, .. }
             if self.stream.queued() == 0 && rest.body.next_deadline().is_some_and(|at| at <= now))
     }
 
-    /// The time at which a streamed body or a session ends. Short responses are completed.
+    /// Returns the time at which a streamed body or a session must end (`Response::until`). Short responses are
+    /// always completed.
     fn expiry(&self) -> Option<Boot> {
         match &self.state {
             ConnectionPhase::Answering { rest: Some(_), .. }

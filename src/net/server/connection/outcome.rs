@@ -1,4 +1,4 @@
-//! How a step of a connection ends, and so what its caller has to do.
+//! The results of the steps of a connection, which tell the caller what to do next.
 
 /// The result of `HttpConnection::drive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! A connection that was passed to another server after an upgrade: bytes in both directions, unchanged, with bounded
-//! queues. Each direction can end before the other.
+//! A connection that was passed to another server after an upgrade. Bytes pass unchanged in both directions, with
+//! bounded queues. Each direction can end before the other.
 
 use super::outcome::DriveOutcome;
 use crate::net::buffered::{Buffered, Input, Written};
@@ -11,7 +11,7 @@ use std::io;
 
 /// The maximum number of bytes that are queued for each side.
 const QUEUE: usize = 128 * 1024;
-/// The size of one read. Smaller reads cost throughput: each of them is also a write.
+/// The size of one read. Smaller reads reduce the throughput, because each read also causes a write.
 const READ: usize = 64 * 1024;
 /// The maximum number of bytes passed on in one `drive`.
 const BUDGET: usize = 512 * 1024;
@@ -20,7 +20,7 @@ const BUDGET: usize = 512 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     Open,
-    /// The source has ended, and queued bytes are still to be written.
+    /// The source has ended, but queued bytes are not written yet.
     Ending,
     /// The end was passed on.
     Ended,
@@ -39,14 +39,14 @@ pub struct Pipe {
 /// The result of `Pipe::drive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piped {
-    /// As for a connection. True: bytes have moved.
+    /// The outcome for the connection, and whether bytes have moved.
     Goes(DriveOutcome, bool),
     /// The upstream cannot be reached, or ended before it sent anything.
     Unanswered,
 }
 
 impl Pipe {
-    /// Starts to connect. `rest`: what the client has sent behind its request.
+    /// Starts to connect. `rest` is the input that the client has sent after its request.
     ///
     /// # Errors
     /// The connection cannot be started.
@@ -67,12 +67,12 @@ impl Pipe {
         })
     }
 
-    /// `Upstream::name`
+    /// Returns `Upstream::name`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Registers the upstream's socket, once.
+    /// Registers the upstream's socket, unless it is already registered.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         if !self.is_registered {
             self.upstream.stream().register(registry, token)?;
@@ -85,7 +85,7 @@ impl Pipe {
         self.upstream.ready();
     }
 
-    /// Passes on bytes until both sides block.
+    /// Passes on bytes until both sides block or the budget is used up.
     pub fn drive(&mut self, client: &mut Buffered) -> Piped {
         if !self.is_registered {
             return Piped::Goes(DriveOutcome::Again, false);
@@ -150,7 +150,7 @@ fn copy(from: &mut Buffered, to: &mut Buffered, flow: &mut Flow) -> Option<usize
     match from.read(&mut buffer) {
         Input::Bytes(n) => {
             buffer.truncate(n);
-            // A queued portion holds no more memory than its length.
+            // A queued buffer must not hold much more memory than its length.
             if n < READ / 2 {
                 buffer.shrink_to_fit();
             }
@@ -166,7 +166,7 @@ fn copy(from: &mut Buffered, to: &mut Buffered, flow: &mut Flow) -> Option<usize
     }
 }
 
-/// Passes the end on when everything before it is written.
+/// Passes the end of the input on when everything before it is written.
 fn end(to: &mut Buffered, flow: &mut Flow) {
     if *flow == Flow::Ending && to.queued() == 0 {
         // The peer is gone if this fails, which the next read shows.

@@ -9,9 +9,9 @@ use crate::net::server::exchange::{Body, Content, Request, StreamedBody, Ticket}
 use bytes::Bytes;
 use std::time::Duration;
 
-/// A request with a larger body has more time, in bytes.
+/// The size of a body above which a request has more time (`BODY_TIMEOUT`), in bytes.
 const LARGE_BODY: usize = 128 * 1024;
-/// The maximum time for a request with a large body, from its head.
+/// The maximum time for a request with a large body, counted from its head.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum number of bytes that are discarded in one turn.
 pub(super) const DISCARD_BUDGET: usize = 64 * 1024;
@@ -28,7 +28,7 @@ enum ReadStep {
 }
 
 impl<S: StreamedBody> HttpConnection<S> {
-    /// Reads a request and begins its response. Some: the connection cannot go on now.
+    /// Reads a request and begins its response. Returns Some if the connection cannot continue now.
     pub(super) fn read_request(&mut self, turn: &mut Turn<'_, S>) -> Option<DriveOutcome> {
         let (now, listener) = (turn.now, self.listener);
         match self.read_head(turn.content, now) {
@@ -38,7 +38,8 @@ impl<S: StreamedBody> HttpConnection<S> {
                 turn.last_ticket.0 += 1;
                 self.answer(head, &body, turn);
                 if matches!(self.state, ConnectionPhase::Pending { .. }) {
-                    // A response in this turn reaches a client that has shut down its write side.
+                    // Do not read ahead in this turn, so that a response given in it still reaches a client that has
+                    // shut down its write side.
                     return Some(DriveOutcome::Again);
                 }
             }
@@ -124,7 +125,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         ReadStep::Head(head, body)
     }
 
-    /// Reads once, up to `most` bytes of input. Some: there is nothing more to read now.
+    /// Reads once, up to a total of `most` bytes of input. Returns Some if nothing more can be read now.
     fn read_more(&mut self, most: usize, now: Boot) -> Option<ReadStep> {
         let mut buffer = [0; http1::MAX_HEAD];
         let room = most.saturating_sub(self.input.len()).min(buffer.len());
@@ -159,7 +160,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         }
     }
 
-    /// Discards what a refused client still sends. `before`: the bytes so far.
+    /// Discards further input of a refused client. `before` is the number of bytes discarded so far.
     pub(super) fn drain(&mut self, before: usize) -> DriveOutcome {
         match self.stream.discard(DISCARD_BUDGET) {
             Some(n) if before + n < self.rules.drain.0 => {

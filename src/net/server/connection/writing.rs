@@ -23,7 +23,7 @@ impl<S: StreamedBody> Streaming<S> {
     /// Appends pieces of the body, about `GATHER` bytes.
     fn pieces(&mut self, content: &mut dyn Content<Stream = S>, out: &mut Vec<u8>) -> Part {
         let mut part = Part::More;
-        // A piece can be empty: lines that the client does not want were read.
+        // A piece can be empty, because the lines that were read may not match the client's request.
         for _ in 0..MAX_PIECES {
             if part != Part::More || out.len() >= GATHER {
                 break;
@@ -65,7 +65,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         }
         self.stream.push(out);
         match rest {
-            // It may take any time, even before it waits for the first change.
+            // A watch may take any time, even before it waits for the first change.
             Some(rest) if rest.body.is_watch() => {
                 (self.progress, self.deadline) = (now, None);
                 self.state = ConnectionPhase::Following { rest, keep };
@@ -86,7 +86,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         };
     }
 
-    /// The maximum time without a successful write of a response.
+    /// Returns the maximum time without a successful write of a response.
     fn stall_timeout(&self) -> Duration {
         match self.peer {
             Peer::User(0) => self.rules.stall_timeout.max(ANSWER_TIMEOUT),
@@ -122,7 +122,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         outcome
     }
 
-    /// Called when all output is written: queues more of the body, or changes the state.
+    /// Queues more of the body, or changes the state. Called when all output is written.
     pub(super) fn written(&mut self, turn: &mut Turn<'_, S>) -> AfterWrite {
         let ConnectionPhase::Answering { keep, rest, by } = &mut self.state else { return AfterWrite::GoOn };
         let (keep, by) = (*keep, *by);
@@ -158,8 +158,9 @@ impl<S: StreamedBody> HttpConnection<S> {
         AfterWrite::GoOn
     }
 
-    /// A write of its own, and so a TLS record: a client in Go that reads the end of the body together with data can
-    /// lose the data. (The copier of an API server's WebSockets does.)
+    /// Queues the end of the body as its own write, and thus as its own TLS record. A client in Go that reads the end
+    /// of the body together with data can lose the data. (An API server does so when it copies the body to a
+    /// WebSocket.)
     fn end_body(&mut self, chunked: bool) {
         if chunked {
             self.stream.push(http1::LAST_CHUNK);
@@ -206,7 +207,8 @@ impl<S: StreamedBody> HttpConnection<S> {
         if self.stream.discard(DISCARD_BUDGET).is_none() { DriveOutcome::Close } else { DriveOutcome::Wait }
     }
 
-    /// The client does not take more of a body that waits for changes.
+    /// Sets the deadline for a client that does not read a body that waits for changes. Progress extends the
+    /// deadline.
     fn is_stalled(&mut self, has_progress: bool, now: Boot) {
         let timeout = self.rules.watch_stall_timeout;
         if has_progress || timeout.is_none() {

@@ -22,7 +22,7 @@ fn a_deferred_answer_delays_no_other_client_and_keeps_its_position() {
     let mut other = node.unix();
     assert!(node.ask(&mut other, "GET /livez HTTP/1.0\r\n\r\n").ends_with("ok"));
 
-    // An answer can be deferred for any time.
+    // An answer can be deferred for any length of time.
     node.skip(Duration::from_secs(3600));
     let now = node.now();
     node.server.answer(second.0, Response::text(409, "no"), now);

@@ -1,4 +1,4 @@
-//! The limits for a client: deadlines, the number of connections, the share of a user.
+//! The limits for a client: deadlines, the number of connections, the share of each user.
 
 use super::{HEALTH, MAX_CONNECTIONS, Node, READ_ONLY};
 use crate::net::server::connection_limit;
@@ -75,16 +75,16 @@ fn at_a_hundred_connections_the_least_important_is_closed_for_a_new_one() {
     assert_eq!(node.connections(), 0);
 }
 
-/// A client that sends requests and reads nothing until the server cannot write any more.
+/// Returns a client that has sent requests without reading, until the server could no longer write.
 fn stuck(node: &mut Node) -> TcpStream {
     let mut client = node.tcp(HEALTH);
-    // A small receive buffer fills soon.
+    // A small receive buffer fills quickly.
     rustix::net::sockopt::set_socket_recv_buffer_size(&client, 2048).unwrap();
     fill(node, &mut client);
     client
 }
 
-/// Sends requests until the server seems to read no more, because it cannot write.
+/// Sends requests until the server seems to have stopped reading, because it cannot write.
 fn fill(node: &mut Node, client: &mut TcpStream) {
     let requests = b"GET /livez?verbose HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1000);
     loop {
@@ -104,7 +104,7 @@ fn clients_that_never_read_hold_no_port() {
     node.stop_clock();
     let mut crowd: Vec<TcpStream> = (0..MAX_CONNECTIONS).map(|_| stuck(&mut node)).collect();
     let states = |node: &Node| node.server.connections().iter().filter(|(_, state, _)| *state == "answering").count();
-    // The kernel of a loaded machine can deliver late, so that a client has room for more.
+    // On a loaded machine, the kernel can deliver data late, so that a client has space for more.
     for _ in 0..100 {
         if states(&node) < MAX_CONNECTIONS {
             crowd.iter_mut().for_each(|client| fill(&mut node, client));

@@ -1,4 +1,4 @@
-//! The server in its poll, with a table of listeners and a content for tests.
+//! The server in a poll, with a table of listeners and content for tests.
 
 mod deferred;
 mod limits;
@@ -73,9 +73,9 @@ const fn secure(name: &'static str) -> ListenerRules {
     }
 }
 
-/// The paths of the local listeners. `/pods` is 100 kB in pieces, `/metrics` is 3 MB in one piece, `/pods?watch=1` two
-/// lines and then each of the news, `/long?watch=1` never comes to its end, `/drain` is deferred. `secure` has the
-/// paths of the secure one.
+/// The paths of the local listeners. `/pods` is 100 kB in pieces, `/metrics` is 3 MB in one piece, `/pods?watch=1` is
+/// two lines and then each published line, `/long?watch=1` never ends, `/drain` is deferred. `secure` has the paths
+/// of the secure listener.
 #[derive(Default)]
 struct Pages {
     asked: Vec<String>,
@@ -101,7 +101,7 @@ impl TestBody {
         TestBody { piece: Box::new(piece), is_watch, deadline: Rc::default() }
     }
 
-    /// `number` pieces.
+    /// Returns a body of `number` pieces, followed by `end`.
     fn pieces(number: usize, piece: &'static [u8], end: &'static [u8]) -> TestBody {
         let mut left = number;
         TestBody::new(false, move |out| {
@@ -115,7 +115,7 @@ impl TestBody {
         })
     }
 
-    /// Two lines, and the news.
+    /// Returns a watch that sends two lines and then the published lines.
     fn news(news: Rc<RefCell<Vec<Bytes>>>) -> TestBody {
         let (mut lines, mut sent) = (vec![101, 102].into_iter(), 0);
         TestBody::new(true, move |out| {
@@ -249,7 +249,7 @@ impl Node {
         self.turn(Duration::ZERO);
     }
 
-    /// Adds a line for all watches of `/pods`.
+    /// Publishes a line to all watches of `/pods`.
     fn publish(&mut self, line: impl Into<Bytes>) {
         self.pages.news.borrow_mut().push(line.into());
         self.server.wake(StreamedBody::is_watch);
@@ -303,8 +303,8 @@ impl Node {
         stream
     }
 
-    /// Runs the loop and reads until `until` returns true, the stream ends, or 2 s have passed. Returns true at the end
-    /// of the stream.
+    /// Runs the loop and reads until `until` returns true, the stream ends, or 2 s have passed. Returns the bytes,
+    /// and whether the stream has ended.
     fn read(&mut self, stream: &mut impl Read, until: impl Fn(&[u8]) -> bool) -> (Vec<u8>, bool) {
         self.read_for(Duration::from_secs(2), stream, until)
     }

@@ -12,7 +12,7 @@ const REQUEST: &[u8] = b"POST /exec HTTP/1.1\r\nHost: localhost\r\nConnection: U
 const HEAD: &[u8] = b"POST /exec/token HTTP/1.1\r\n\r\n";
 const SWITCHING: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\n\r\n";
 
-/// A node with an upstream, and a client that has requested the session.
+/// Returns a node, a client that has requested a session, and the listener of the upstream.
 fn session(rest: &[u8]) -> (Node, Tls, TcpListener) {
     let (mut node, ca) = Node::secure();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -24,7 +24,7 @@ fn session(rest: &[u8]) -> (Node, Tls, TcpListener) {
     (node, client, listener)
 }
 
-/// The other end of the upstream's connection.
+/// Accepts the server's connection to the upstream.
 fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
     let (upstream, _) = listener.accept().expect("the server has connected");
@@ -32,7 +32,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
     upstream
 }
 
-/// A session whose upgrade is complete.
+/// Returns a session whose upgrade is complete.
 fn open() -> (Node, Tls, TcpStream) {
     let (mut node, mut client, listener) = session(b"");
     let mut upstream = accept(&listener);
@@ -52,7 +52,7 @@ fn closed(node: &mut Node, stream: &mut impl Read) -> Vec<u8> {
 
 #[test]
 fn bytes_pass_both_ways_and_each_direction_can_end_first() {
-    // What the client sends behind its request belongs to the session.
+    // Input that the client sends after its request belongs to the session.
     let (mut node, mut client, listener) = session(b"early");
     let mut upstream = accept(&listener);
     let (all, _) = node.read(&mut upstream, |all| all.ends_with(b"early"));
@@ -105,7 +105,7 @@ fn an_upstream_that_ends_ends_the_session_and_a_client_that_leaves_ends_the_upst
     let (mut node, client, mut upstream) = open();
     drop(client);
     assert_eq!(closed(&mut node, &mut upstream), b"");
-    // Without a reader, the rest of the command's output ends the session.
+    // If no client reads, further output of the command ends the session.
     let end = Instant::now() + Duration::from_secs(20);
     while node.connections() > 0 && Instant::now() < end {
         let _ = upstream.write(b"more");
@@ -114,7 +114,7 @@ fn an_upstream_that_ends_ends_the_session_and_a_client_that_leaves_ends_the_upst
     assert_eq!(node.connections(), 0);
 }
 
-/// Writes until the kernel and the server take no more. Returns the number of bytes.
+/// Writes until the kernel and the server accept no more. Returns the number of bytes.
 fn fill(node: &mut Node, stream: &mut TcpStream) -> usize {
     let (block, mut total, mut idle) = (vec![b'f'; 64 * 1024], 0, 0);
     while idle < 20 {
@@ -133,7 +133,7 @@ fn a_side_that_does_not_read_stops_the_other_and_little_is_queued() {
     let (mut node, mut client, mut upstream) = open();
     let sent = fill(&mut node, &mut upstream);
     let queued: usize = node.server.connections().iter().map(|(_, _, queued)| queued).sum();
-    // The bound, and one read beyond it.
+    // The limit, plus one read.
     assert!(queued <= (128 + 64) << 10, "{queued}");
     // Meanwhile the loop sleeps.
     let turns = node.turns;

@@ -15,7 +15,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 
 /// `/small` is `{}`, `/long` is 300 kB in pieces, `/once` a body that ends after a wait, `/watch` is the newest state
 /// after each change, `/pods` a watch with a bookmark in each period, `/exec` goes to `upstream`. Other paths return
-/// the length of the request's body, and `/refused` is refused at its head.
+/// the length of the request's body, and `/refused` is refused as soon as its head has arrived.
 #[derive(Default)]
 pub(super) struct Secure {
     pub(super) acceptor: Option<Acceptor>,
@@ -23,7 +23,7 @@ pub(super) struct Secure {
     pub(super) upstream: Option<Upstream>,
     /// All clients are refused.
     revoked: bool,
-    /// The end of the certificates. None: they never end.
+    /// The expiry of the clients' certificates; None if they never expire.
     expires: Option<Boot>,
     now: Rc<Cell<Boot>>,
     /// The number of pieces that were written.
@@ -61,13 +61,13 @@ impl Secure {
     }
 }
 
-/// A Status object.
+/// Returns a response with a Status object.
 pub(super) fn failure(status: u16) -> Response<TestBody> {
     let body = serde_json::json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status });
     Response { status, ..Response::json(body.to_string().into_bytes()) }
 }
 
-/// A body that ends at its second piece.
+/// Returns a body that ends with its second piece.
 fn ending() -> TestBody {
     let mut ends = false;
     TestBody::new(true, move |out| {
@@ -76,7 +76,7 @@ fn ending() -> TestBody {
     })
 }
 
-/// A watch as a position: a client that is late gets only the newest state.
+/// Returns a watch that is a position: a slow client gets only the newest state.
 fn newest(state: Rc<Cell<u64>>) -> TestBody {
     let mut sent = None;
     TestBody::new(true, move |out| {
@@ -88,7 +88,7 @@ fn newest(state: Rc<Cell<u64>>) -> TestBody {
     })
 }
 
-/// A watch that sends only bookmarks.
+/// Returns a watch that sends only bookmarks.
 fn bookmarks(now: Rc<Cell<Boot>>) -> TestBody {
     let next = Rc::new(Cell::new(Some(now.get() + PERIOD)));
     let deadline = next.clone();
@@ -108,7 +108,7 @@ fn secure() -> (Node, impl Fn(&mut Node) -> Tls) {
     (node, move |node| node.tls(&config))
 }
 
-/// The status of the answer, whose body must be a Status object with the same code.
+/// Returns the status of the answer, whose body must be a Status object with the same code.
 fn status_of(answer: &[u8]) -> u16 {
     let text = String::from_utf8_lossy(answer);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
@@ -150,19 +150,20 @@ fn requests_that_two_servers_could_read_differently_are_refused_with_a_status() 
         (long, 431),
     ] {
         let mut client = connect(&mut node);
-        // A second request behind it must not be answered.
+        // A second request that follows it must not be answered.
         client.write_all(format!("{request}GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
         let (all, end) = node.read(&mut client, |_| false);
         assert!(end, "{request:?}: the connection stays open");
         assert_eq!((status_of(&all), count(&all, "\r\nContent-Type: ")), (code, 1), "{request:?}");
     }
-    assert!(node.pages.asked.is_empty(), "no content was asked");
+    assert!(node.pages.asked.is_empty(), "no request reached the content");
 }
 
 #[test]
 fn bare_line_feeds_pipelining_and_head_have_one_answer_for_each_request() {
     let (mut node, connect) = secure();
-    // httparse takes a line that ends with LF, as RFC 9112 (2.2) permits. The next request begins behind it.
+    // httparse accepts a line that ends with LF, as RFC 9112 (2.2) permits. The next request begins directly after
+    // it.
     let mut client = connect(&mut node);
     let answer = node.ask(
         &mut client,
@@ -173,7 +174,7 @@ fn bare_line_feeds_pipelining_and_head_have_one_answer_for_each_request() {
     let bodies: Vec<&str> =
         answer.split("HTTP/1.1 200 OK\r\n").skip(1).map(|a| a.split_once("\r\n\r\n").unwrap().1).collect();
     assert_eq!(bodies, ["{}", "{\"body\":4}", "", "", "{}"], "{answer}");
-    // HTTP/1.0 ends with the connection, also with a streamed body.
+    // An HTTP/1.0 response ends with the connection, even if its body is streamed.
     let mut client = connect(&mut node);
     let answer = node.ask(&mut client, "GET /long HTTP/1.0\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -202,7 +203,7 @@ fn heads_and_bodies_that_stop_end_at_their_deadlines() {
     assert_eq!(node.connections(), 1);
     node.skip(Duration::from_secs(2));
     assert_eq!((node.connections(), node.server.next_deadline()), (0, None), "30 s in all");
-    // A complete one is answered, at the limit.
+    // A complete body of the maximum length is answered.
     let mut client = connect(&mut node);
     let head = format!("POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", MAX_SECURE_BODY);
     let body = vec![b'b'; MAX_SECURE_BODY];
@@ -228,7 +229,7 @@ fn a_body_is_not_read_if_its_head_is_refused() {
         client.write_all(head.as_bytes()).unwrap();
         let (all, _) = node.read(&mut client, |all| all.ends_with(b"}"));
         assert_eq!(status_of(&all), code);
-        // The client sends its body nevertheless. It is discarded.
+        // The client sends its body anyway, and the server discards it.
         for _ in 0..100 {
             let _ = client.write(&[b'b'; 16_000]);
             node.turn(Duration::ZERO);

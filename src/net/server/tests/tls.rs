@@ -42,7 +42,7 @@ impl Ca {
         Acceptor::new(vec![certificate], key, self.certificate.clone()).unwrap()
     }
 
-    /// The configuration of a client that trusts this CA.
+    /// Returns the configuration of a client that trusts this CA.
     pub(super) fn client(&self, identity: Option<Identity>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
@@ -60,7 +60,7 @@ impl Ca {
 pub(super) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 impl Node {
-    /// A server with the secure listener. The CA signs the certificates of its clients.
+    /// Returns a server with the secure listener, and the CA that signs the certificates of its clients.
     pub(super) fn secure() -> (Node, Ca) {
         let mut node = Node::new();
         let ca = Ca::new();
@@ -76,13 +76,13 @@ impl Node {
 
     fn tls_of(&mut self, listener: ListenerId, config: &Arc<ClientConfig>) -> Tls {
         let socket = self.tcp(listener);
-        // Otherwise the kernel keeps the request until the handshake is acknowledged, which can take 40 ms.
+        // Otherwise the kernel holds the request back until the handshake is acknowledged, which can take 40 ms.
         socket.set_nodelay(true).unwrap();
         self.handshake(config, socket).unwrap()
     }
 
-    /// The handshake on this socket. The client's certificate is part of it, but TLS 1.3 tells the client only later
-    /// whether the server accepts it.
+    /// Performs the handshake on this socket. The client's certificate is part of it, but with TLS 1.3 the client
+    /// learns only later whether the server accepts it.
     fn handshake(&mut self, config: &Arc<ClientConfig>, socket: TcpStream) -> std::io::Result<Tls> {
         let name = ServerName::try_from("localhost").unwrap();
         let mut stream = StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), socket);
@@ -128,13 +128,13 @@ fn a_client_without_a_certificate_of_the_ca_gets_nothing_beyond_the_handshake() 
             assert!(error.contains("alert") || error.contains("reset"), "{error}");
         }
     }
-    // Neither HTTP without TLS nor noise.
+    // Neither HTTP without TLS nor noise gets an answer.
     for noise in [&b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff], &[0x80; 600]] {
         let mut socket = node.tcp(KUBECTL);
         socket.write_all(noise).unwrap();
         let _ = socket.shutdown(Shutdown::Write);
         let (all, _) = node.rest(&mut socket);
-        // At most an alert, which is a record of the type 21.
+        // The server sends at most an alert (a record of type 21).
         assert!(all.is_empty() || (all[0] == 21 && all.len() < 16), "{all:?}");
     }
     node.settle();
@@ -188,7 +188,7 @@ fn ten_thousand_connections_leave_nothing_and_a_watch_survives_them() {
         crowd.push_back(socket);
         node.turn(Duration::ZERO);
         assert!(node.connections() <= MAX_SECURE_CONNECTIONS);
-        // Half of a test's limit for open files, which counts both ends.
+        // Half of a test's limit for open files, because both ends count.
         if crowd.len() > 200 {
             crowd.pop_front();
         }
@@ -199,7 +199,7 @@ fn ten_thousand_connections_leave_nothing_and_a_watch_survives_them() {
     node.pages.secure.state.set(1);
     node.server.wake(|_| true);
     let (all, _) = node.read(&mut watch, |all| all.windows(8).any(|w| w == b"state 1;"));
-    assert!(!all.is_empty(), "the watch goes on");
+    assert!(!all.is_empty(), "the watch continues");
     drop(watch);
     node.settle();
     assert_eq!((node.connections(), node.server.slots.len()), (0, 0));
@@ -209,13 +209,13 @@ fn ten_thousand_connections_leave_nothing_and_a_watch_survives_them() {
 fn the_end_of_an_answer_is_announced_and_a_client_may_leave_without() {
     let (mut node, ca) = Node::secure();
     let config = ca.client(Some(ca.identity("ann")));
-    // An answer that ends with the connection is complete only with the announcement: rustls reports its absence as an
-    // error.
+    // An answer that ends with the connection is complete only with a close_notify: rustls reports a missing one as
+    // an error.
     let mut client = node.tls(&config);
     client.write_all(b"GET /long HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
     let (all, error) = node.rest(&mut client);
     assert!(error.is_none() && all.ends_with(b"end\n"), "{error:?}");
-    // A client that closes its socket without an announcement.
+    // A client that closes its socket without a close_notify.
     for request in [&b""[..], b"GET /wat", b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
         let mut client = node.tls(&config);
         client.write_all(request).unwrap();
@@ -273,14 +273,14 @@ fn a_client_of_the_nodes_server_needs_no_certificate_but_none_of_another_ca() {
     drop(crowd);
 }
 
-/// A socket that notes the lengths of the TLS records that were read from it.
+/// A socket that keeps the bytes that were read from it, to find the lengths of the TLS records.
 struct Recorded {
     socket: TcpStream,
     received: Vec<u8>,
 }
 
 impl Recorded {
-    /// The lengths of the complete records, without their headers.
+    /// Returns the lengths of the complete records, without their headers.
     fn records(&self) -> Vec<usize> {
         let (mut rest, mut lengths) = (&self.received[..], Vec::new());
         while let [_, _, _, high, low, data @ ..] = rest {
@@ -314,7 +314,7 @@ impl Write for Recorded {
 fn the_end_of_a_log_is_in_a_tls_record_of_its_own() {
     const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
     let (mut node, ca) = Node::secure();
-    // Complete, and one that follows until the container ends.
+    // A complete body, and a body that waits for changes before it ends.
     for path in ["/long", "/once"] {
         let client = node.tls(&ca.client(Some(ca.identity("ann"))));
         let (conn, socket) = (client.conn, client.sock);

@@ -1,4 +1,4 @@
-//! Watches: their first list, news, slow readers, their number.
+//! Watches: the first list, later changes, slow readers, and the limit for their number.
 
 use super::{MAX_WATCHES, Node, READ_ONLY};
 use bytes::Bytes;
@@ -53,7 +53,7 @@ fn a_watch_on_the_control_socket_that_stops_reading_stays_open_and_has_no_queue(
     node.skip(Duration::from_secs(3600));
     assert_eq!((node.connections(), node.server.next_deadline()), (2, None));
     let (all, _) = node.read(&mut stuck, |all| all.len() >= 2_000_000);
-    assert!(all.len() >= 2_000_000, "it goes on where it stopped: {}", all.len());
+    assert!(all.len() >= 2_000_000, "it continues where it stopped: {}", all.len());
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_watch_that_stops_reading_in_its_first_list_stays_open_and_has_no_queue() {
     assert_eq!((state, node.connections(), node.server.next_deadline()), ("watching", 1, None));
     assert!(queued < 32 << 10, "{queued}");
     let (all, _) = node.read(&mut stuck, |all| all.len() > 1_000_000);
-    assert!(all.len() > 1_000_000, "it goes on where it stopped: {}", all.len());
+    assert!(all.len() > 1_000_000, "it continues where it stopped: {}", all.len());
 }
 
 #[test]
