@@ -78,7 +78,7 @@ pub(super) fn run(
     let (at, rest) = progress(&output);
     if !whole {
         let table = Table::read(Path::new(&question.mountinfo));
-        return InspectionOutcome::Hung(at.and_then(|id| table.by_id(id).cloned()), unfinished);
+        return InspectionOutcome::Hung(at.and_then(|id| table.by_id(id)), unfinished);
     }
     outcome(rest)
 }

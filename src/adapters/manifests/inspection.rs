@@ -139,7 +139,7 @@ fn directory(
         End::Found(real, stat) => (list(&real), Some((real.into_os_string(), Stamp::of(&stat)))),
         End::Failed(errno) => (Err(cannot_be_read(errno.into())), None),
     };
-    let mount = real.as_ref().and_then(|(real, _)| walk.table.of(Path::new(real))).cloned();
+    let mount = real.as_ref().and_then(|(real, _)| walk.table.of(Path::new(real)));
     let mut stamps = Vec::new();
     if let (true, Some((real, _)), Ok(names)) = (with_stamps, &real, &names) {
         for name in names {
@@ -163,8 +163,9 @@ struct FileQuestion<'a> {
 
 impl FileQuestion<'_> {
     fn inspect(&self, walk: &Walk<'_>, inotify: Option<BorrowedFd<'_>>) -> Result<(FileSeen, Vec<u8>), RefusedMount> {
-        let foreign =
-            |steps: &[PathStep]| steps.iter().any(|step| walk.table.of(&step.path()).is_some_and(Mount::is_foreign));
+        let foreign = |steps: &[PathStep]| {
+            steps.iter().any(|step| walk.table.of(&step.path()).is_some_and(|mount| mount.is_foreign()))
+        };
         let seen = |found, reading, directory| FileSeen {
             found,
             reading,

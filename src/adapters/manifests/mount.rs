@@ -1,12 +1,11 @@
 //! The mount table from /proc/self/mountinfo: finds the mount of a path, and decides whether its file system is
 //! foreign (served by another machine or program).
 
-use crate::api::ordered::CollectOrdered;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::borrow::Cow;
 use std::io::Read as _;
-use std::os::unix::ffi::OsStringExt;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The mount table of this process.
@@ -45,9 +44,24 @@ impl Mount {
     }
 }
 
-/// All mounts.
+/// All mounts. A machine with many containers has hundreds, and each start of a container changes them, so only the
+/// text of the kernel is kept, and a `Mount` is made of a row that was asked for.
 #[derive(Debug, Default)]
-pub(super) struct Table(Vec<(PathBuf, Mount)>);
+pub(super) struct Table {
+    text: Vec<u8>,
+    rows: Vec<Row>,
+}
+
+/// A line such as `36 35 98:0 /root /point rw,noatime master:1 - ext4 /dev/sda1 rw`.
+#[derive(Debug)]
+struct Row {
+    id: u64,
+    parent: u64,
+    /// Where the mount point is in the text of the table, with its escapes.
+    point: Range<usize>,
+    /// Where the line ends in the text of the table.
+    end: usize,
+}
 
 impl Table {
     /// Reads the table; returns an empty one if that fails. Reading from /proc never blocks.
@@ -55,52 +69,80 @@ impl Table {
         // /proc reports no size, so the size is not queried first.
         let mut text = Vec::with_capacity(USUAL);
         let read = std::fs::File::open(mountinfo).and_then(|file| file.take(MOST).read_to_end(&mut text));
-        if read.is_ok() { Table::parse(&text) } else { Table::default() }
+        if read.is_ok() { Table::parse(text) } else { Table::default() }
     }
 
-    pub(super) fn parse(text: &[u8]) -> Table {
-        Table(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
+    pub(super) fn parse(text: impl Into<Vec<u8>>) -> Table {
+        let text = text.into();
+        let mut begin = 0;
+        let lines = text.split(|byte| *byte == b'\n').map(|line| {
+            let at = begin;
+            begin += line.len() + 1;
+            row(line, at)
+        });
+        let rows = lines.flatten().collect();
+        Table { text, rows }
     }
 
-    pub(super) fn by_id(&self, id: u64) -> Option<&Mount> {
-        self.0.iter().map(|(_, mount)| mount).find(|mount| mount.id == id)
+    pub(super) fn by_id(&self, id: u64) -> Option<Mount> {
+        self.rows.iter().find(|row| row.id == id).map(|row| self.mount(row))
     }
 
     /// Returns the mount of an absolute path without symbolic links, which need not exist; None if the table has no
     /// such mount.
-    pub(super) fn of(&self, path: &Path) -> Option<&Mount> {
-        let ids: BTreeSet<u64> = self.0.iter().map(|(_, mount)| mount.id).collect_set();
-        let holds = |(point, _): &&(PathBuf, Mount)| path.starts_with(point);
+    pub(super) fn of(&self, path: &Path) -> Option<Mount> {
+        // One slash between two names, as the kernel writes them.
+        let path: PathBuf = path.components().collect();
+        let on_path: Vec<&Row> = self.rows.iter().filter(|row| self.holds(row, path.as_os_str().as_bytes())).collect();
         // The parent of the root is not in the table.
-        let roots = self.0.iter().filter(holds).filter(|(_, m)| m.parent == m.id || !ids.contains(&m.parent));
-        let mut here = roots.max_by_key(|(point, _)| point.as_os_str().len())?;
+        let is_root = |row: &Row| row.parent == row.id || !self.rows.iter().any(|other| other.id == row.parent);
+        let mut here = on_path.iter().filter(|row| is_root(row)).max_by_key(|row| row.point.len())?;
         // Descends from each mount to its first child mount on the path. A mount that a later one hides is never
         // reached.
-        for _ in 0..self.0.len() {
-            let below = self.0.iter().filter(holds);
-            let below = below.filter(|(_, m)| m.parent == here.1.id && m.id != here.1.id);
-            let Some(next) = below.min_by_key(|(point, _)| point.as_os_str().len()) else { break };
+        for _ in 0..on_path.len() {
+            let below = on_path.iter().filter(|row| row.parent == here.id && row.id != here.id);
+            let Some(next) = below.min_by_key(|row| row.point.len()) else { break };
             here = next;
         }
-        Some(&here.1)
+        Some(self.mount(here))
+    }
+
+    /// Returns true if the mount point is the path or a directory above it.
+    fn holds(&self, row: &Row, path: &[u8]) -> bool {
+        let point = unescaped(&self.text[row.point.clone()]);
+        let below = path.strip_prefix(&*point);
+        below.is_some_and(|below| below.is_empty() || below[0] == b'/' || *point == *b"/")
+    }
+
+    fn mount(&self, row: &Row) -> Mount {
+        let text = |field: &[u8]| String::from_utf8_lossy(&unescaped(field)).into_owned();
+        let rest = self.text[row.point.end..row.end].split(|byte| *byte == b' ');
+        let mut rest = rest.skip_while(|field| *field != b"-").skip(1);
+        let mut next = || text(rest.next().unwrap_or_default());
+        let (kind, source) = (next(), next());
+        Mount { id: row.id, parent: row.parent, point: text(&self.text[row.point.clone()]), kind, source }
     }
 }
 
-/// Parses a line such as `36 35 98:0 /root /point rw,noatime master:1 - ext4 /dev/sda1 rw`.
-fn mount(line: &[u8]) -> Option<(PathBuf, Mount)> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+/// Parses a line that begins at this offset of the table.
+fn row(line: &[u8], at: usize) -> Option<Row> {
+    let mut offset = at;
+    let mut fields = line.split(|byte| *byte == b' ').map(|field| {
+        let begin = offset;
+        offset += field.len() + 1;
+        (begin, field)
+    });
+    let mut number = || std::str::from_utf8(fields.next()?.1).ok()?.parse().ok();
     let (id, parent) = (number()?, number()?);
-    let point = unescaped(fields.nth(2)?);
-    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
-    let mut text = || PathBuf::from(unescaped(rest.next().unwrap_or_default())).to_string_lossy().into_owned();
-    let (kind, source) = (text(), text());
-    let point = PathBuf::from(point);
-    Some((point.clone(), Mount { id, parent, point: point.to_string_lossy().into_owned(), kind, source }))
+    let (begin, point) = fields.nth(2)?;
+    Some(Row { id, parent, point: begin..begin + point.len(), end: at + line.len() })
 }
 
 /// Decodes a field. Space, tab, newline, `#` and backslash are written as octal escapes such as `\040`.
-fn unescaped(field: &[u8]) -> OsString {
+fn unescaped(field: &[u8]) -> Cow<'_, [u8]> {
+    if !field.contains(&b'\\') {
+        return Cow::Borrowed(field);
+    }
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, more)) = rest.split_first() {
@@ -116,7 +158,7 @@ fn unescaped(field: &[u8]) -> OsString {
             }
         }
     }
-    OsString::from_vec(plain)
+    Cow::Owned(plain)
 }
 
 #[cfg(test)]
@@ -124,7 +166,7 @@ mod tests {
     use super::*;
 
     fn points(text: &str, path: &str) -> Option<String> {
-        Table::parse(text.as_bytes()).of(Path::new(path)).map(|mount| mount.point.clone())
+        Table::parse(text.as_bytes()).of(Path::new(path)).map(|mount| mount.point)
     }
 
     #[test]
@@ -135,6 +177,8 @@ mod tests {
             ("/etc/wherry/manifests", "/etc/wherry"),
             ("/etc/wherry/man", "/etc/wherry/man"),
             ("/etc/other", "/"),
+            ("/etc/wherry2", "/"),
+            ("/etc//wherry/", "/etc/wherry"),
             ("/a b/c", "/a b"),
             ("/", "/"),
         ] {
@@ -151,14 +195,14 @@ mod tests {
                     31 22 0:2 / /x rw - ext4 b rw\n\
                     25 31 0:3 / /x rw - ext4 c rw\n";
         let table = Table::parse(text.as_bytes());
-        assert_eq!(table.of(Path::new("/x/m/a.yaml")).map(|m| m.source.as_str()), Some("c"));
+        assert_eq!(table.of(Path::new("/x/m/a.yaml")).map(|m| m.source).as_deref(), Some("c"));
     }
 
     #[test]
     fn file_systems_served_by_another_machine_or_program_are_foreign() {
         let foreign = |kind: &str| {
             let text = format!("1 0 0:1 / / rw shared:1 - {kind} source rw\n");
-            Table::parse(text.as_bytes()).of(Path::new("/x")).is_some_and(Mount::is_foreign)
+            Table::parse(text.as_bytes()).of(Path::new("/x")).is_some_and(|mount| mount.is_foreign())
         };
         for kind in ["nfs", "nfs4", "cifs", "9p", "virtiofs", "fuse", "fuse.sshfs", "fuseblk", "ceph", "autofs"] {
             assert!(foreign(kind), "{kind}");

@@ -70,7 +70,7 @@ impl Manifests {
                 self.hangs(key, mount.as_ref(), stamps, now);
             }
             Err(NotSeen::Stuck) => {
-                let mount = Table::read(&self.settings.mountinfo).by_id(at).cloned();
+                let mount = Table::read(&self.settings.mountinfo).by_id(at);
                 self.inspections.leave(subject, Some(at).filter(|at| *at > 0), Unfinished::Thread(alive));
                 self.hangs(key, mount.as_ref(), stamps, now);
             }

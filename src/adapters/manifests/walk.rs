@@ -126,7 +126,7 @@ impl Walk<'_> {
     fn touch(&self, path: &Path) -> Result<u64, RefusedMount> {
         let Some(mount) = self.table.of(path) else { return Ok(0) };
         if self.avoid.mounts.contains(&mount.id) || (self.avoid.foreign && mount.is_foreign()) {
-            return Err(RefusedMount(mount.clone()));
+            return Err(RefusedMount(mount));
         }
         (self.at)(mount.id);
         Ok(mount.id)
