@@ -57,8 +57,8 @@ impl From<rustix::io::Errno> for Refused {
     }
 }
 
-/// Opens a regular file for reading. Opening a FIFO or a device can have side effects (a FIFO's writer loses its
-/// data). So the type is checked before the open, and again afterwards in case the path has changed in between.
+/// Opens a regular file for reading. Opening a FIFO or a device can have side effects (a FIFO's writer loses its data).
+/// Therefore, the type is checked before the open, and again afterwards in case the path has changed in between.
 ///
 /// # Errors
 /// `Refused::Kind` if the path is not a regular file, otherwise the error of stat(2) or open(2).
@@ -133,7 +133,7 @@ pub enum NoAnswer {
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NoAnswer::Late(waited) => write!(f, "no answer for {} s: the file system hangs", waited.as_secs()),
+            NoAnswer::Late(waited) => write!(f, "no response for {} s: the file system hangs", waited.as_secs()),
             NoAnswer::NoThread(why) => write!(f, "failed to run a helper thread: {why}"),
         }
     }
@@ -173,7 +173,7 @@ impl<T> Running<T> {
         let answer = self.answer?;
         answer.recv_timeout(patience.saturating_sub(self.began.elapsed())).map_err(|e| match e {
             RecvTimeoutError::Timeout => NoAnswer::Late(patience),
-            RecvTimeoutError::Disconnected => NoAnswer::NoThread("it ended without an answer".to_owned()),
+            RecvTimeoutError::Disconnected => NoAnswer::NoThread("it ended without a response".to_owned()),
         })
     }
 }

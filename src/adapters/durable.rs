@@ -22,7 +22,7 @@ pub(super) fn replace(path: &Path, aside: &Path, content: &[u8], mode: u32) -> i
 /// Writes a file and waits until its content is on the disk.
 ///
 /// # Errors
-/// Those of open(2), write(2) and fsync(2).
+/// The errors of open(2), write(2) and fsync(2).
 pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
     file.write_all(content)?;
@@ -32,7 +32,7 @@ pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 /// Makes changes to the entries of a directory durable.
 ///
 /// # Errors
-/// Those of open(2) and fsync(2).
+/// The errors of open(2) and fsync(2).
 pub(super) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
@@ -40,7 +40,7 @@ pub(super) fn sync(directory: &Path) -> io::Result<()> {
 /// Creates a directory and its missing parents, durably.
 ///
 /// # Errors
-/// Those of mkdir(2), open(2) and fsync(2).
+/// The errors of mkdir(2), open(2) and fsync(2).
 pub(super) fn make_directory(directory: &Path, mode: u32) -> io::Result<()> {
     if directory.is_dir() {
         return Ok(());

@@ -1,6 +1,6 @@
-//! Stores what the agent has reported: events, and since when each condition of the node has had its status. The file
-//! is next to the control socket, on the tmpfs `/run`, so it survives a restart of the agent but not a reboot, and
-//! causes no disk writes. Each line is a JSON object.
+//! Stores what the agent has reported: events, and when the status of each node condition last changed. The file is
+//! next to the control socket, on the tmpfs `/run`, so it survives a restart of the agent but not a reboot, and causes
+//! no disk writes. Each line is a JSON object.
 
 use crate::adapters::durable;
 use crate::api::kept_reports::{KeptCondition, KeptEvent};
@@ -24,11 +24,11 @@ struct Head {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reports {
     pub conditions: Vec<KeptCondition>,
-    /// The latest first.
+    /// The events, the latest first.
     pub events: Vec<KeptEvent>,
 }
 
-/// Returns the path of the file of the agent with this control socket.
+/// Returns the path of the report file of the agent that has this control socket.
 pub fn path(socket: &Path) -> PathBuf {
     durable::appended(socket, ".reports")
 }

@@ -21,9 +21,9 @@ const MAX_STATUS: usize = 1024;
 /// A part of a notification to systemd about the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notification<'a> {
-    /// The service is ready, or has finished a reload of its configuration.
+    /// The service is ready, or has finished reloading its configuration.
     Ready,
-    /// The service reloads its configuration. `Ready` ends the reload.
+    /// The service is reloading its configuration. `Ready` ends the reload.
     Reloading,
     /// The service is stopping on request.
     Stopping,
@@ -111,7 +111,7 @@ fn send(state: &[NotifyState<'_>], fds: &[BorrowedFd<'_>]) -> Result<(), String>
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     // The library's socket blocks while the queue is full. If systemd hangs, the call would block forever.
     if !takes_messages(&socket)? {
-        return Err(format!("{}: systemd does not read its messages", socket.display()));
+        return Err(format!("{}: systemd is not reading its messages", socket.display()));
     }
     sd_notify::notify_with_fds(state, fds).map_err(|e| format!("{}: {e}", socket.display()))
 }

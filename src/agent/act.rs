@@ -47,7 +47,7 @@ impl Origin {
     }
 }
 
-/// What follows the engine's answer. (It does not implement `Debug`, because request heads contain credentials.)
+/// What follows the engine's answer. It does not implement `Debug`, because request heads contain credentials.
 pub(super) enum Then {
     /// The answer becomes the response on the control socket.
     Show,
@@ -106,8 +106,8 @@ impl Then {
                 *sample = Some(now);
                 response
             }
-            // (Unreachable: the kind of an answer always matches its request.)
-            (_, Ok(_)) => return Err(Failure::internal("unexpected answer")),
+            // Unreachable, because the kind of an answer always matches its request.
+            (_, Ok(_)) => return Err(Failure::internal("unexpected response")),
         };
         Ok(Act::Respond(response))
     }

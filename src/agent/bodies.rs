@@ -86,7 +86,7 @@ impl PodList {
 impl PieceWriter for PodList {
     fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
         let view = &drive.view;
-        // `out` may already contain earlier output.
+        // Measure from here, because `out` may already contain earlier output.
         let enough = out.len() + PIECE;
         let pods = view.engine.pods();
         let from = match &self.after {

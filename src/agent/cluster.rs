@@ -19,9 +19,9 @@ use std::time::Duration;
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time that the engine may spend on arrived events in one turn of the loop. The rest waits for the next turns,
-/// and nothing more is read until the engine has taken all of it. So a server that never stops sending delays nothing
-/// else.
+/// The time that the engine may spend on events that have arrived, in one turn of the loop. The rest waits for the next
+/// turns, and nothing more is read until the engine has taken all of it. A server that never stops sending therefore
+/// delays nothing else.
 const TURN: Duration = Duration::from_millis(50);
 
 /// The node's connection to its cluster.
@@ -233,7 +233,7 @@ impl ClusterConnection {
             spec,
             move || Credentials::read(&of_thread),
             |agent, credentials, now| {
-                let no_answer = |_| Err("the file system does not answer".to_owned());
+                let no_answer = |_| Err("the file system does not respond".to_owned());
                 let credentials = credentials.unwrap_or_else(no_answer);
                 let Some(cluster) = &mut agent.cluster else { return };
                 agent.events.extend(cluster.kubeconfig_read(credentials, &agent.config, &mut agent.jobs, now));

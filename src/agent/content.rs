@@ -92,13 +92,13 @@ impl<'a> Drive<'a> {
 
 /// The parts of the agent that change while the server is driven.
 pub(super) struct Served<'a> {
-    /// None while the API is not served.
+    /// The API for kubectl. None while it is not served.
     pub(super) kube: Option<&'a mut Kube>,
-    /// None while the node's server does not exist.
+    /// The node's server in a cluster. None while it does not exist.
     pub(super) node_server: Option<&'a mut NodeServer>,
     /// The last measurement of the CPU usage.
     pub(super) sample: &'a mut Option<Sample>,
-    /// None while no client of the control socket watches pods.
+    /// The numbered changes of pods. None while no client of the control socket watches pods.
     pub(super) pod_changes: &'a mut Option<PodChanges>,
 }
 
@@ -151,7 +151,7 @@ impl Content for Drive<'_> {
     }
 }
 
-/// Returns the kind of a listener. (Every id comes from the table of listeners, so the fallback is never used.)
+/// Returns the kind of a listener. Every id comes from the table of listeners, so the fallback is never used.
 fn kind_of(listener: ListenerId) -> ListenerKind {
     ListenerKind::of(listener).unwrap_or(ListenerKind::ReadOnly)
 }
@@ -165,8 +165,8 @@ impl Drive<'_> {
         };
         match (route, &mut self.served) {
             (Route::Api, Served { kube: Some(kube), .. }) => {
-                // This is necessary for the first client, which may have connected in this turn. There are no watches
-                // to wake yet.
+                // Follow the objects now, because the first client may have connected in this turn. No watch has to be
+                // woken yet.
                 let _ = kube.follow(&self.view, true);
                 let (act, until) = kube.answer(&self.view, request);
                 return (Origin::Kubectl, act, until);

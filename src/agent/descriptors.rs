@@ -24,7 +24,7 @@ pub(super) struct Descriptor {
     kind: &'static str,
     /// The purpose of the descriptor, or the event that it waits for.
     watches: String,
-    /// The number of events. None: the poll does not watch the descriptor. Descriptors with the same token share
+    /// The number of events. None if the poll does not watch the descriptor. Descriptors with the same token share
     /// their count.
     events: Option<u64>,
     /// The file as /proc shows it.
@@ -41,7 +41,7 @@ pub(super) struct List {
     descriptors: Vec<Descriptor>,
 }
 
-/// Returns the open descriptors of the process by number, without the one that reads /proc/self/fd.
+/// Returns the open descriptors of the process by number, except the one that reads /proc/self/fd.
 pub(super) fn open() -> BTreeMap<i32, String> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return BTreeMap::new() };
     let numbers: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
@@ -98,7 +98,7 @@ fn watched(
         ),
         SIGNALS => ("signal", signal(fd, beside).unwrap_or_else(|| "a signal".to_owned())),
         HELPERS => ("waker", "a helper thread that has done its work".to_owned()),
-        RUNTIME => ("cri", format!("the runtime's answers: unix://{}", config.runtime_socket.display())),
+        RUNTIME => ("cri", format!("the runtime's responses: unix://{}", config.runtime_socket.display())),
         EVENTS => ("cri-events", format!("the runtime's container events: unix://{}", config.runtime_socket.display())),
         MANIFESTS => ("inotify", format!("manifests: {}", config.manifests.display())),
         MOUNTS => ("mounts", "changes to the mount table, for manifests".to_owned()),
@@ -118,13 +118,13 @@ fn watched(
                 Some((pid, id, uid)) => {
                     let name = engine.pod(uid).map_or_else(|| uid.to_string(), |view| view.pod.name.to_string());
                     let short: String = id.chars().take(12).collect();
-                    ("pidfd", format!("the end of process {pid} of {name} ({short})"))
+                    ("pidfd", format!("the exit of process {pid} of {name} ({short})"))
                 }
                 None if beside.log_writes.owns(token) => {
                     ("inotify", format!("writes to {} container logs", beside.log_writes.watched()))
                 }
                 None if beside.memory_pressure.is_some_and(|m| m.owns(token)) => {
-                    ("pressure", "the kernel's reports of a lack of memory".to_owned())
+                    ("pressure", "the kernel's reports of memory pressure".to_owned())
                 }
                 None => match beside.devices.and_then(|devices| devices.purpose(token)) {
                     Some(purpose) => (if is_inotify(file) { "inotify" } else { "devices" }, purpose),
@@ -145,10 +145,10 @@ fn place(listener_kind: ListenerKind, config: &Config) -> String {
             format!("the read-only port {}", config.read_only().map(|a| a.to_string()).unwrap_or_default())
         }
         ListenerKind::Node => {
-            format!("the node's server {}", config.node_server().map(|a| a.to_string()).unwrap_or_default())
+            format!("the kubelet port {}", config.node_server().map(|a| a.to_string()).unwrap_or_default())
         }
         ListenerKind::Kubectl => {
-            format!("the port for kubectl {}", config.kubectl().map(|a| a.to_string()).unwrap_or_default())
+            format!("the kubectl port {}", config.kubectl().map(|a| a.to_string()).unwrap_or_default())
         }
     }
 }
@@ -171,7 +171,7 @@ fn signal(fd: i32, beside: &AgentParts<'_>) -> Option<String> {
 fn unwatched(fd: i32, file: &str, beside: &AgentParts<'_>, config: &Config) -> (&'static str, String) {
     let plain = |kind, what: &str| (kind, what.to_owned());
     if fd == beside.event_loop.own().0 {
-        return plain("epoll", "all descriptors below that have events");
+        return plain("epoll", "events on all descriptors below");
     }
     if fd == beside.root.descriptor() {
         return ("lock", format!("prevents a second wherry on {}", config.root_dir.display()));
@@ -189,7 +189,7 @@ fn unwatched(fd: i32, file: &str, beside: &AgentParts<'_>, config: &Config) -> (
         _ => {}
     }
     if file == "anon_inode:[eventpoll]" && !beside.inherited.contains(&fd) {
-        return plain("epoll", "a duplicate of it, with which an adapter registers");
+        return plain("epoll", "a duplicate of the event loop's descriptor, used by an adapter");
     }
     if beside.inherited.contains(&fd) {
         return plain("inherited", "not used: inherited from the parent process");

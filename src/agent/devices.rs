@@ -12,7 +12,7 @@ use mio::Token;
 use std::time::Duration;
 
 pub(super) struct DevicePlugins {
-    /// None: device plugins are turned off.
+    /// The connections to device plugins. None if device plugins are turned off.
     devices: Option<Devices>,
 }
 

@@ -1,6 +1,5 @@
-//! Writes log lines and events of pods for the engine's notices, the ends of containers, and the removal of pods.
-//! Each event is one log line, which begins with `pod=... container=... reason=...` for searching and ends with the
-//! message.
+//! Writes log lines and events of pods for the engine's notices, and when containers end or pods are removed. Each
+//! event is one log line, which begins with `pod=... container=... reason=...` for searching and ends with the message.
 //!
 //! Each restart of a crashing container is logged, since the back-off makes restarts rare. A notice that repeats is
 //! logged at most once a minute.
@@ -226,7 +225,7 @@ fn summary(view: &PodView<'_>) -> String {
 fn ended_line(ContainerEnd { pod, container, restart_count, end }: &ContainerEnd) -> String {
     let reason = end.reason.as_deref().unwrap_or("Ended");
     let mut line = format!("pod={} container={container} reason={reason} exit_code={}", pod.name, end.exit_code);
-    // (A container that never started has the epoch as its start time.)
+    // The start time of a container that never started is the epoch.
     let from = end.started_at.as_ref().filter(|at| at.0.as_second() > 0);
     if let (Some(from), Some(to)) = (from, &end.finished_at) {
         let _ = write!(line, " ran={}s", (to.0.as_second() - from.0.as_second()).max(0));

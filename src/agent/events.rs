@@ -67,13 +67,13 @@ impl Agent {
                 }
                 ClientEvent::InvalidAnswer { why } => {
                     if let Some(repeated) =
-                        self.reporting.standing.repetitions(&format!("invalid answer: {why}"), now.boot)
+                        self.reporting.standing.repetitions(&format!("invalid response: {why}"), now.boot)
                     {
-                        log::warn!("unexpected answer from the runtime error={why:?} repeated={repeated}");
+                        log::warn!("unexpected response from the runtime error={why:?} repeated={repeated}");
                     }
                 }
                 ClientEvent::Called { operation_type, handler, duration, error } => {
-                    // The periodic calls would drown out the other lines.
+                    // Log the periodic calls at a lower level, because they would drown out the other lines.
                     let routine = !error && matches!(operation_type, "list_podsandbox" | "list_containers" | "status");
                     let level = if routine { Level::Trace } else { Level::Debug };
                     log::log!(level, "call={operation_type} ms={:.1} error={error}", duration.as_secs_f64() * 1e3);
@@ -205,7 +205,7 @@ impl Agent {
         let settings =
             start::engine_config(&new, node, &self.process.root.id, self.process.started.wall, &self.process.seal_key);
         self.events.push_back(Event::Configure(Box::new(settings)));
-        // (Each new sandbox reads the host's DNS settings again.)
+        // Keep the host's DNS settings: they are read again for each new sandbox anyway.
         let host_dns = self.runtime.client.config_mut().host_dns.clone();
         let requests = start::request_config(&new, &self.process.root.id, host_dns);
         self.cgroups.set_rules(start::pod_rules(&new));

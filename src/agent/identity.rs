@@ -28,8 +28,8 @@ enum Changed {
     Serving(Result<InUse, String>),
 }
 
-/// Returns the certificate in the credentials, or None if there is none or it cannot be read. (In the latter case,
-/// the server refuses it too.)
+/// Returns the certificate in the credentials, or None if there is none or it cannot be read. A server refuses a
+/// certificate that cannot be read, too.
 pub(super) fn in_use(credentials: &Credentials, is_managed: bool) -> Option<InUse> {
     let certificate = x509::read(credentials.client_certificate()?).ok()?;
     Some(InUse::Client { validity: identity::validity(&certificate), is_managed })

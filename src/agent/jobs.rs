@@ -28,7 +28,7 @@ impl<'a> JobSpec<'a> {
     }
 }
 
-/// Handles the result of a job. `Err`: the job has no result.
+/// Handles the result of a job. `Err` means that the job has no result.
 pub(super) type Then = Box<dyn FnOnce(&mut Agent, Result<(), JobError>, Now)>;
 
 /// A job whose result is awaited.

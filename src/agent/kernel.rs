@@ -21,7 +21,9 @@ impl KernelReports {
         let token = event_loop.token();
         let watched = self.pidfds.watch(event_loop.registry(), token, uid.clone(), &id, pid);
         if let Err(why) = &watched {
-            log::debug!("failed to watch the process; the next relist covers it id={id} pid={pid} error={why:?}");
+            log::debug!(
+                "failed to watch the process; the next relist detects its exit id={id} pid={pid} error={why:?}"
+            );
         }
         Event::Watched { uid, id, ok: watched.is_ok() }
     }
@@ -44,7 +46,7 @@ impl KernelReports {
         match MemoryPressure::watch(event_loop.registry(), token) {
             Ok(watch) => self.memory_pressure = Some(watch),
             Err(e) => log::info!(
-                "the kernel does not report memory pressure, so it is measured every 10 s \
+                "the kernel does not report memory pressure, so Wherry measures it every 10 s \
                  path=/proc/pressure/memory error={:?}",
                 e.to_string()
             ),
@@ -58,7 +60,7 @@ impl KernelReports {
         match self.log_writes.watch(event_loop.registry(), || token, id.clone(), path) {
             Ok(()) => None,
             Err(e) => {
-                log::debug!("failed to watch the log; it is checked in each interval path={path} error={e:?}");
+                log::debug!("failed to watch the log; it is checked periodically path={path} error={e:?}");
                 Some(Event::LogNotWatched { id })
             }
         }

@@ -102,7 +102,7 @@ impl HeldLock {
     fn take(&mut self, lock: Lock) {
         self.release();
         let name = |n: u32| format!("{NAME}{}-{n}", std::process::id());
-        // (An earlier process may have had the same pid.)
+        // An earlier process may have had the same pid, so try numbers until the name is free.
         let free = (0..).map(name).find(|name| !self.stale.contains(name)).unwrap_or_default();
         self.held = Some(Held { name: free, lock, stored: false });
     }
@@ -178,7 +178,7 @@ impl Connection {
         events
     }
 
-    /// Starts a call on the bus, or a change of the drop-in in `directory`. Returns true if `drive` must be called,
+    /// Starts a call on the bus, or starts changing the drop-in in `directory`. Returns true if `drive` must be called
     /// to send the call.
     pub(super) fn call(
         &mut self,
@@ -232,7 +232,8 @@ impl Connection {
     }
 }
 
-/// Writes logind's drop-in on a helper thread. (Class `Paths`, not `Records`: a hung directory must not block records.)
+/// Writes logind's drop-in on a helper thread. The class is `Paths` and not `Records`, because a hung directory must
+/// not block records.
 fn change_drop_in(
     op: OpId,
     write: fn(&Path, Duration) -> Result<bool, String>,

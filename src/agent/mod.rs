@@ -6,12 +6,12 @@
 //!
 //! Only `sources`, `effects`, `events`, `serving` and this file extend `Agent`. Each of the other modules owns the
 //! state of one concern: its functions get what they need as arguments, and return events or what the agent has to do
-//! next. (The continuation of a helper's job gets the agent as an argument, because the job cannot hold a reference
-//! to it.) `runtime` has the calls to the container runtime, `logind` graceful shutdown, `devices` the device
-//! plugins, `handlers` probes and hooks, `kernel` what the kernel reports, `cluster` the connection to the API
-//! server, `identity` the node's certificates. `disk` and `record_queue` write files and records, `manifests` reads
-//! manifests, `logs` rotates logs. `paths` has helpers read files that Wherry does not own, and `credentials` reads
-//! the credentials for image pulls.
+//! next. The continuation of a helper's job gets the agent as an argument, because the job cannot hold a reference to
+//! it. `runtime` has the calls to the container runtime, `logind` graceful shutdown, `devices` the device plugins,
+//! `handlers` probes and hooks, `kernel` what the kernel reports, `cluster` the connection to the API server,
+//! `identity` the node's certificates. `disk` and `record_queue` write files and records, `manifests` reads manifests,
+//! `logs` rotates logs. `paths` has helpers read files that Wherry does not own, and `credentials` reads the
+//! credentials for image pulls.
 //!
 //! `serving` drives the server: `act` defines the next step of a request, `requests` has the requests that wait for
 //! the engine, `content` the data that the server shows, `bodies` the lists and watches, `pod_changes` the positions
@@ -98,7 +98,7 @@ pub struct Agent {
     devices: devices::DevicePlugins,
     disk: disk::Disk,
     serving: serving::Serving,
-    /// None: the node has only the pods of its manifests.
+    /// The connection to the cluster. None if the node has no cluster and runs only the pods of its manifests.
     cluster: Option<cluster::ClusterConnection>,
     metrics: Metrics,
     reporting: Reporting,
@@ -225,7 +225,7 @@ impl Agent {
                 self.flush_to_runtime(now);
                 continue;
             }
-            // Start the submitted jobs now, instead of in another turn of the loop. A job that finished meanwhile may
+            // Start the submitted jobs now instead of in the next turn of the loop. A job that finished meanwhile may
             // have added records to write.
             let jobs = self.jobs.count();
             if self.jobs.next_deadline() == Some(Boot(0)) {

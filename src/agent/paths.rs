@@ -33,7 +33,7 @@ pub(super) fn read_host_dns(path: &Path, sandbox: SandboxCall, jobs: &mut Jobs, 
             let host = match host {
                 Ok(Ok(host)) => Some(host),
                 Ok(Err(e)) => {
-                    log::warn!("failed to read the host's DNS settings; the pod gets none of them error={e:?}");
+                    log::warn!("failed to read the host's DNS settings; the pod runs without them error={e:?}");
                     Some(HostDns::none())
                 }
                 Err(e) => {
@@ -60,7 +60,7 @@ pub(super) fn use_foreign_files(
     match call {
         FilesCall::ReadTermination { id: _, termination_file, log_path, fallback_to_logs, exit_code } => {
             let fallback = fallback_to_logs && exit_code != 0;
-            // (All instances of a container share a directory, and therefore hang together.)
+            // All instances of a container share a directory, and therefore hang together.
             let file = if fallback { &log_path } else { termination_file.as_ref().unwrap_or(&log_path) };
             let directory = Path::new(file).parent().unwrap_or(Path::new("")).to_owned();
             let spec = JobSpec::new(Class::Paths, "read a termination message", deadline).on(&directory);
@@ -110,7 +110,7 @@ pub(super) fn measure_file_system(
         return Some(Event::Done { op, result: measure(&path).map(Answer::FileSystem) });
     }
     let of_thread = path.clone();
-    let spec = JobSpec::new(Class::Paths, "measure a file system", deadline).on(Path::new(&path));
+    let spec = JobSpec::new(Class::Paths, "read the usage of a file system", deadline).on(Path::new(&path));
     jobs.run_op(op, spec, move || measure(&of_thread), Answer::FileSystem);
     None
 }
@@ -151,11 +151,11 @@ fn log_removed_network(path: &Path, removed: &io::Result<()>) {
     let path = path.display();
     match removed {
         Ok(()) => {
-            log::warn!("removed the empty network result of a sandbox, which a power cut left behind path={path}");
+            log::warn!("removed an empty CNI result of a sandbox, left by a power failure path={path}");
         }
         Err(e) => log::error!(
-            "failed to remove the empty network result of a sandbox, so its pod cannot end; \
-             remove the file by hand path={path} error={e}"
+            "failed to remove an empty CNI result of a sandbox, so its pod cannot terminate; remove the file by hand \
+             path={path} error={e}"
         ),
     }
 }

@@ -1,5 +1,6 @@
 //! Numbers the changes of pods while a client of the control socket watches them. A watch is a position: it gets the
-//! changes after the last number that it has sent. So a slow client gets fewer states, but always the latest.
+//! changes after the last number that it has sent. A slow client therefore gets fewer states, but always the latest
+//! one.
 
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::OrderSlice;

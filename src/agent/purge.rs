@@ -118,7 +118,7 @@ fn remove_pods(
 
     let left = pods_of(&runtime.list().map_err(one)?);
     for pod in pods_of(&listed).iter().filter(|p| !left.iter().any(|l| l.uid == p.uid)) {
-        report(format!("pod {} is stopped and removed", pod.name));
+        report(format!("stopped and removed pod {}", pod.name));
     }
     if left.is_empty() {
         return Ok((runtime.driver, runtime.shared));
@@ -258,7 +258,7 @@ impl Runtime {
         let mut runtime =
             Runtime { event_loop, client, owner: owner.to_owned(), shared: BTreeSet::new(), driver: None, next_op: 0 };
         let mut end = end.min(clock::boot() + CONNECT);
-        let mut why = "it does not answer".to_owned();
+        let mut why = "it does not respond".to_owned();
         while !runtime.client.is_up() && clock::boot() < end {
             for event in runtime.turn(Some(end)).map_err(|e| e.to_string())? {
                 if let ClientEvent::Down { why: down } = event {
@@ -287,13 +287,13 @@ impl Runtime {
                 listed.containers.retain(|c| c.owner.as_ref() == Some(&self.owner));
                 Ok(listed)
             }
-            other => Err(format!("failed to list the pods: unexpected answer: {other:?}")),
+            other => Err(format!("failed to list the pods: unexpected response: {other:?}")),
         }
     }
 
     fn call(&mut self, call: RuntimeCall, timeout: Duration) -> Result<Answer, OpError> {
         let mut results = self.run(vec![(call, timeout)]);
-        results.pop().unwrap_or_else(|| Err(OpError::Unknown("no answer".to_owned())))
+        results.pop().unwrap_or_else(|| Err(OpError::Unknown("no response".to_owned())))
     }
 
     /// Makes all calls at once and records errors. NotFound is considered a success.

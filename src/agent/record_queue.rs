@@ -22,7 +22,7 @@ pub(super) struct RecordQueue {
     writing: bool,
 }
 
-/// The results of the changes of a batch, in the order of the changes.
+/// The results of a batch's changes, in the order of the changes.
 type Made = Result<Vec<Result<(), String>>, JobError>;
 
 impl RecordQueue {

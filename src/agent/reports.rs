@@ -1,6 +1,6 @@
-//! Preserves across a restart what the agent has reported (`adapters::report_file`): its events, and since when each
-//! condition of the node has had its status. The file is written shortly after a change, but not often, and when the
-//! process stops.
+//! Preserves across a restart what the agent has reported (`adapters::report_file`): its events, and when the status of
+//! each node condition last changed. The file is written shortly after a change, but not often, and when the process
+//! stops.
 
 use super::jobs::{JobSpec, Jobs};
 use super::logging::LogDeduplicator;
@@ -36,7 +36,7 @@ enum State {
     /// The last write before the process stops is due.
     LastDue,
     LastWriting {
-        /// The file lacks a change that happened before the process began to stop.
+        /// Whether the file lacks a change that happened before the process began to stop.
         changed_since: bool,
     },
     Closed,

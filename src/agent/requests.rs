@@ -1,4 +1,4 @@
-//! The pending requests of all servers, which wait for the engine, by their tickets.
+//! The requests of all servers that wait for the engine, by ticket.
 
 use super::act::{Origin, Then};
 use crate::api::time::Boot;

@@ -173,8 +173,8 @@ impl Runtime {
                 }
                 StreamEvent::Off => {
                     log::info!(
-                        "the runtime immediately ended its container event stream: its events are off (CRI-O: \
-                         enable_pod_events); Wherry relies on relists and pidfds"
+                        "the runtime immediately ended its container event stream: its container events are disabled \
+                         (CRI-O: enable_pod_events); Wherry relies on relists and pidfds"
                     );
                     metrics.inc(families::EVENT_STREAM_ERRORS, []);
                 }

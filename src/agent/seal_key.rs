@@ -55,7 +55,7 @@ fn finding(config: &Config, credentials: &ServiceCredentials) -> Option<Finding>
         CHECK,
         match sealing.protection() {
             Protection::Sealed => format!("the service has a key; {sealed} records are sealed"),
-            _ => "Secrets and tokens of the cluster are plain text on the disk (sealSecrets)".to_owned(),
+            _ => "Secrets and tokens of the cluster are stored as plain text on the disk (see sealSecrets)".to_owned(),
         },
     ))
 }
@@ -107,7 +107,7 @@ mod tests {
         let shown = format!("{:?}", found(Policy::Auto));
         assert!(shown.contains("1 records") && shown.contains("LoadCredentialEncrypted=wherry.key:"), "{shown}");
         std::fs::write(unit.join(CREDENTIAL), [2; 32]).unwrap();
-        assert!(found(Policy::Auto).message.contains("another key"));
+        assert!(found(Policy::Auto).message.contains("a key other than"));
         std::fs::write(unit.join(CREDENTIAL), [1; 32]).unwrap();
         assert_eq!(levels(), [Level::Ok; 3]);
         assert!(found(Policy::Auto).message.contains("1 records are sealed"));

@@ -77,8 +77,8 @@ impl Service {
         [ready_by, status, alive].into_iter().flatten().min().filter(|_| self.there)
     }
 
-    /// Returns the notification that a reload starts. (Before the first `Notification::Ready`, systemd does not
-    /// expect one.)
+    /// Returns the notification that a reload starts. Before the first `Notification::Ready`, systemd does not expect
+    /// one.
     fn begin_reload(&self) -> Option<Notification<'static>> {
         self.ready.then_some(Notification::Reloading)
     }
@@ -132,7 +132,7 @@ impl Service {
         {
             due.alive = true;
             self.alive_at = now + pace;
-            // Some parts of the status depend on time alone (the age of the last relist).
+            // Some parts of the status, such as the age of the last relist, depend on time alone.
             self.changed = true;
         }
         if due.ready || (self.changed && self.not_before <= now) {
@@ -155,7 +155,7 @@ impl Service {
     /// Makes the notifications due again after `AGAIN`, because they could not be sent.
     fn failed(&mut self, due: &Due, now: Boot) {
         if due.ready {
-            // (A repeated `Notification::Ready` also ends a reload.)
+            // A repeated `Notification::Ready` also ends a reload.
             self.ready = false;
             self.runtime_told = false;
             self.ready_by = now + AGAIN;
@@ -271,7 +271,7 @@ fn log_failure(log: &mut LogDeduplicator, why: &str, now: Boot) {
 
 /// Makes `systemctl status` show why the agent does not start.
 pub fn notify_failure(why: &str) {
-    // (The log has the reason too, so an error here is ignored.)
+    // The log also contains the reason, so an error here is ignored.
     let _ = systemd::notify(&[Notification::Status(&format!("cannot start: {why}"))]);
 }
 

@@ -1,4 +1,4 @@
-//! Drives the server: passes requests to the engine and to helper threads, and returns the responses to clients.
+//! Drives the server: passes requests to the engine and to helper threads, and sends the responses to clients.
 
 use super::Agent;
 use super::act::{Act, Origin};
@@ -28,7 +28,7 @@ use crate::net::server::exchange::Ticket;
 use mio::Token;
 use std::time::Duration;
 
-/// Time limit for finding the start of a log. (`--tail` may have to count the lines of compressed files.)
+/// Time limit for finding the start of a log. `--tail` may have to count the lines of compressed files.
 const LOG_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the agent serves over HTTP.
@@ -41,7 +41,7 @@ pub(super) struct Serving {
     requests: PendingRequests,
     /// The last measurement of the CPU usage.
     sample: Option<Sample>,
-    /// None while no client of the control socket watches pods.
+    /// The numbered changes of pods. None while no client of the control socket watches pods.
     pod_changes: Option<PodChanges>,
 }
 

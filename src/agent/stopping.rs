@@ -31,8 +31,8 @@ impl Course {
         }
     }
 
-    /// Reports whether the process can exit. `writes_records`: not all records are durable yet. `reports_written`:
-    /// the last write of the reports has ended.
+    /// Reports whether the process can exit. `writes_records` tells whether some records are not durable yet,
+    /// `reports_written` whether the last attempt to write the reports has ended.
     pub(super) fn has_stopped(&self, writes_records: bool, reports_written: bool, now: Boot) -> bool {
         let Course::Stops { until } = *self else { return false };
         if writes_records && until <= now {

@@ -26,10 +26,10 @@ use std::time::Duration;
 
 /// Time limit for the runtime and logind together, and for a path that does not respond.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time limit for such a path at the agent's start, which is delayed by it.
+/// Time limit for such a path when the agent starts. It is shorter, because it delays the start.
 const PATIENCE_AT_START: Duration = Duration::from_secs(2);
 
-/// The token of the runtime's connection. (The bus of logind has `tokens::LOGIND`, as in the agent.)
+/// The token of the runtime's connection. The bus of logind has `tokens::LOGIND`, as in the agent.
 const RUNTIME: Token = Token(0);
 
 /// Default socket paths of the runtimes' packages.
@@ -57,9 +57,9 @@ pub fn inspect(config: &Config) -> Vec<Finding> {
         let config = config.clone();
         move || seal_key::check(&config)
     });
-    // (A directory that hangs is reported by the checks above.)
+    // The checks above report a directory that hangs, so a missing answer is ignored here.
     found.extend(running_seal.answer(PATIENCE).ok().flatten());
-    // (`query` has its own time limit, which fails only if the sockets are on a file system that hangs.)
+    // `query` has its own time limit, which it can exceed only if the sockets are on a file system that hangs.
     let answers = running.answer(PATIENCE + Duration::from_secs(1)).unwrap_or_else(|why| Answers {
         runtime: Err(why.to_string()),
         logind: needs_bus(config).then(|| Err(why.to_string())),
@@ -78,7 +78,7 @@ pub fn inspect(config: &Config) -> Vec<Finding> {
             "the runtime's socket, its network's configuration (/etc/cni/net.d, /opt/cni/bin), PATH, logindConfDir";
         vec![Finding::error(
             "runtime",
-            format!("{}, or another path of this check: {why}", path.display()),
+            format!("cannot read {}, or another path of this check: {why}", path.display()),
             format!("one of these paths is on a file system that hangs; repair that file system: {hung}"),
         )]
     }));
@@ -128,7 +128,7 @@ fn wanted(config: &Config, patience: Duration) -> CheckSettings {
 
 struct Answers {
     runtime: Result<RuntimeReport, String>,
-    /// None: logind is not needed. Otherwise the time for which logind waits for delay locks.
+    /// How long logind waits for delay locks. None if logind is not needed.
     logind: Option<Result<Duration, String>>,
 }
 
@@ -148,7 +148,7 @@ fn query(config: &Config) -> Answers {
         Ok(transport) => RuntimeCheck::new(transport, until),
         Err(e) => return failed(e),
     };
-    let silence = format!("no answer for {} s", PATIENCE.as_secs());
+    let silence = format!("no response for {} s", PATIENCE.as_secs());
     let mut logind = logind::bus(config);
     logind.set_enabled(needs_bus);
     let mut runtime = None;
@@ -191,7 +191,7 @@ fn drive_logind(logind: &mut Logind, event_loop: &EventLoop, delay: &mut Option<
             BusEvent::Done { result, .. } => {
                 delay.get_or_insert(match result {
                     Ok(Answer::Delay(delay)) => Ok(delay),
-                    Ok(other) => Err(format!("unexpected answer from logind: {other:?}")),
+                    Ok(other) => Err(format!("unexpected response from logind: {other:?}")),
                     Err(e) => Err(e.to_string()),
                 });
             }
@@ -224,7 +224,7 @@ fn of_fact(config: &Config, fact: &RuntimeFact) -> Vec<Finding> {
         None => Finding::ok("network", "the runtime reports it as ready"),
         Some(why) => Finding::error(
             "network",
-            format!("{why}: all pods wait for it except those with hostNetwork"),
+            format!("{why}: all pods except those with hostNetwork wait for it"),
             "put a network configuration into /etc/cni/net.d, or into the runtime's conf_dir",
         ),
     };
@@ -328,7 +328,7 @@ fn bus(config: &Config, answers: Option<Result<Duration, String>>) -> Vec<Findin
             format!("{why}: a shutdown does not wait for pods"),
             "install and start dbus and systemd-logind; without systemd, remove shutdownGracePeriod",
         )],
-        Some(Ok(_)) if config.shutdown.is_off() => vec![Finding::ok("logind", "logind answers on the system bus")],
+        Some(Ok(_)) if config.shutdown.is_off() => vec![Finding::ok("logind", "logind responds on the system bus")],
         Some(Ok(delay)) => vec![inhibit_delay(delay, wanted, config.logind_conf_dir.join(dropin::NAME).as_path())],
     }
 }
@@ -360,7 +360,7 @@ fn inhibit_delay(delay: Duration, wanted: Duration, ours: &Path) -> Finding {
 pub(super) fn log_findings(findings: &[Finding]) {
     findings.iter().for_each(line);
     log::info!(
-        "preflight: {} (wherry check --system shows all findings, with the runtime and logind)",
+        "preflight: {}; run wherry check --system to see all findings, including the runtime and logind",
         Count::of(findings)
     );
 }
@@ -420,11 +420,11 @@ mod tests {
         let gone = no_runtime(&config, "connect: No such file");
         assert!(gone.level == Level::Error && gone.message.contains(dir.path().to_str().unwrap()), "{gone:?}");
         std::fs::write(&config.runtime_socket, "").unwrap();
-        let hangs = no_runtime(&config, "no answer for 5 s");
-        assert!(hangs.message.ends_with("sock: no answer for 5 s") && hangs.remedy.unwrap().contains("restart it"));
+        let hangs = no_runtime(&config, "no response for 5 s");
+        assert!(hangs.message.ends_with("sock: no response for 5 s") && hangs.remedy.unwrap().contains("restart it"));
         let refused = no_runtime(&config, "connect: Permission denied (os error 13)");
         assert!(refused.remedy.unwrap().contains("as root"));
-        let old = no_runtime(&config, "it answers, but has no CRI v1 service: x");
+        let old = no_runtime(&config, "it responds, but has no CRI v1 service: x");
         assert!(old.remedy.unwrap().contains("disabled_plugins"));
     }
 

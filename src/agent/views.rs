@@ -12,7 +12,7 @@ pub fn shutdown_check(shutting_down: bool) -> Check {
 
 /// Returns why the runtime is not ready, if that is known. A runtime that has not responded yet is not ready either.
 pub fn runtime_not_ready(summary: &Summary) -> Option<String> {
-    let silent = || (summary.runtime_up && !summary.runtime_answered).then(|| "it has not answered yet".to_owned());
+    let silent = || (summary.runtime_up && !summary.runtime_answered).then(|| "it has not responded yet".to_owned());
     let reported = || summary.runtime.as_ref().and_then(|fact| fact.runtime_not_ready.clone());
     summary.runtime_error.clone().or_else(silent).or_else(reported)
 }
@@ -103,9 +103,9 @@ mod tests {
         };
         assert_eq!(error(false, false, None, None), None, "not connected yet: said by `connected`");
         assert_eq!(error(false, false, None, Some("refused")).as_deref(), Some("refused"));
-        assert_eq!(error(true, false, None, None).as_deref(), Some("it has not answered yet"));
+        assert_eq!(error(true, false, None, None).as_deref(), Some("it has not responded yet"));
         // A fact from the previous connection is ignored.
-        assert_eq!(error(true, false, fact(None), None).as_deref(), Some("it has not answered yet"));
+        assert_eq!(error(true, false, fact(None), None).as_deref(), Some("it has not responded yet"));
         assert_eq!(error(true, true, fact(None), None), None);
         assert_eq!(error(true, true, fact(Some("starting")), None).as_deref(), Some("starting"));
     }

@@ -28,7 +28,7 @@ const CRI_O: &str = "cri-o";
 /// All QoS classes that a pod's cgroup can belong to.
 pub const CLASSES: [Qos; 3] = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
 
-/// Returns the name of the cgroup of a class. None for guaranteed pods, which are directly under `kubepods`.
+/// Returns the cgroup name of a class. None for guaranteed pods, which are directly under `kubepods`.
 fn parent(qos: Qos) -> Option<&'static str> {
     match qos {
         Qos::Guaranteed => None,

@@ -120,7 +120,7 @@ pub struct DataObject {
     /// True if the values never change.
     pub immutable: bool,
     pub values: BTreeMap<Box<str>, DataValue>,
-    /// The format of the registry credentials, if it is a Secret that has them.
+    /// The format of the registry credentials, if this is a Secret with registry credentials.
     pub docker: Option<DockerFormat>,
     /// The `type` of a Secret. Empty for a ConfigMap.
     pub secret_type: Box<str>,
@@ -135,7 +135,7 @@ impl DataObject {
     /// Returns the registry credentials. None if the object is not a Secret of such a type.
     pub fn registry_credentials(&self) -> Option<Keyring> {
         let format = self.docker?;
-        // The content was validated when the manifest was read.
+        // The content was validated when the manifest was read, so this does not fail.
         format.read(self.values.get(format.key())?.bytes()).ok()
     }
 }

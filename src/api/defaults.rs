@@ -12,7 +12,8 @@ pub fn apply(pod: &mut Pod, uid: &Uid, context: Context<'_>) {
     let metadata = &mut pod.metadata;
     default_text(&mut metadata.namespace, "default");
     metadata.uid = Some(uid.to_string());
-    // The age of a pod is counted from when it was first seen. The file may be a copy of an object that is older.
+    // The age of a pod counts from the time when it was first seen, because the file may be a copy of an older
+    // object.
     metadata.creation_timestamp = None;
     let annotations = metadata.annotations.get_or_insert_default();
     for (key, value) in [

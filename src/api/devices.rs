@@ -32,7 +32,7 @@ pub struct Allocated {
     pub mounts: Vec<DeviceMount>,
     pub nodes: Vec<DeviceNode>,
     pub annotations: BTreeMap<String, String>,
-    /// Names of devices of the Container Device Interface (CDI).
+    /// Device names of the Container Device Interface (CDI).
     pub cdi: Vec<String>,
 }
 

@@ -24,7 +24,7 @@ const OF_EACH: usize = 1 + size_of::<u64>();
 /// The expanded environment, command and arguments of a container.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Expanded {
-    /// Each name occurs once, in the order of the spec.
+    /// The variables in the order of the spec. Each name occurs once.
     pub env: Vec<(String, String)>,
     pub command: Vec<String>,
     pub args: Vec<String>,

@@ -1,4 +1,4 @@
-//! Results of the checks of the machine: plain facts, one line each.
+//! The results of checking the machine: plain facts, one line each.
 
 use serde::Serialize;
 

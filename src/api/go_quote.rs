@@ -34,8 +34,8 @@ pub fn quoted(text: &str) -> String {
 /// character.)
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
-        // Annotations can be as large as 256 KiB and are mostly ASCII. The general check below allocates twice for
-        // each character.
+        // This shortcut matters because annotations can be as large as 256 KiB and are mostly ASCII, and the general
+        // check below allocates twice for each character.
         return c == ' ' || c.is_ascii_graphic();
     }
     !c.is_control() && !format!("a{c}").escape_debug().to_string().contains("\\u{")

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A condition of the node, and the time since which it has had its status.
+/// A condition of the node, and when its status last changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptCondition {

@@ -203,7 +203,7 @@ fn limit_of_pod(pod: &Pod, needed: Option<i64>, of: fn(Option<&Quantities>) -> O
     is_limited.then(|| natural(needed.unwrap_or(0)).saturating_add(natural(overhead)))
 }
 
-/// Returns the limits of the cgroup of a QoS class. `burstable` is the sum of the cpu requests of that class, in
+/// Returns the limits for the cgroup of a QoS class. `burstable` is the sum of the cpu requests of that class, in
 /// millicores.
 pub fn of_class(class: Qos, burstable: u64) -> Limits {
     let cpu_shares = match class {

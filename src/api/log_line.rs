@@ -17,7 +17,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// The length of a prefix of a line that is sure to contain all fields except the text, in bytes.
+/// All fields except the text are sure to end within this many bytes from the start of a line.
 pub const HEAD: usize = 64;
 
 /// Parses a line; None if it does not have this format.

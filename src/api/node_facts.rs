@@ -36,7 +36,7 @@ pub struct MachineFacts {
     pub storage: u64,
     /// Pairs of page size in bytes and number of pages.
     pub huge_pages: Vec<(u64, u64)>,
-    /// Rust's name of the architecture: `x86_64`, `aarch64`.
+    /// Rust's name for the architecture: `x86_64`, `aarch64`.
     pub architecture: String,
     /// True if the kernel enforces AppArmor profiles.
     pub apparmor: bool,
@@ -121,7 +121,7 @@ pub fn well_known_labels(name: &str, architecture: &str) -> [(&'static str, Stri
     ]
 }
 
-/// Returns Go's name of the architecture, as used in images and node selectors.
+/// Returns Go's name for the architecture, as used in images and node selectors.
 pub fn go_architecture(rust: &str) -> &str {
     match rust {
         "x86_64" => "amd64",

@@ -39,7 +39,7 @@ impl fmt::Debug for Credential {
 /// Credentials by host and path, the most specific first.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Keyring {
-    /// In descending order of the keys, so that a path comes before its parent.
+    /// The entries in descending order of their keys, so that a path comes before its parent.
     entries: Vec<(String, Vec<Credential>)>,
 }
 
@@ -76,7 +76,8 @@ impl Keyring {
         let mut keyring = Keyring::default();
         for (location, entry) in &auths {
             let credential = credential(entry).map_err(|why| format!("{at}[{location}]{why}"))?;
-            // With a credential store, docker writes empty entries. A runtime would refuse them.
+            // With a credential store, docker writes empty entries, which a runtime would refuse. So they are
+            // skipped.
             if !credential.is_empty() {
                 keyring.add(key_of(location), credential);
             }

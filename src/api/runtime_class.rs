@@ -111,7 +111,8 @@ impl RuntimeClasses {
         if let Some(own) = spec.overhead.as_ref().filter(|own| !own.is_empty() && **own != class.overhead) {
             let names: Vec<&str> = own.keys().map(String::as_str).collect();
             let message = format!(
-                "Invalid value: {}: differs from the overhead of RuntimeClass {name:?}; remove it from the pod",
+                "Invalid value: {}: the pod's overhead differs from that of RuntimeClass {name:?}; remove \
+                 spec.overhead from the pod",
                 names.join(", ")
             );
             return Err(("spec.overhead", message));

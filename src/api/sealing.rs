@@ -1,5 +1,5 @@
 //! The sealing of Secrets and tokens on the disk (C15): the setting, the state of the key, and the records that
-//! Wherry finds when it starts. An adapter seals; the engine decides which records are sealed.
+//! Wherry finds when it starts. An adapter seals and opens the records; the engine decides which records are sealed.
 
 use serde::Serialize;
 use std::fmt;
@@ -61,12 +61,11 @@ impl KeyState {
         match self {
             KeyState::Missing => format!(
                 "add LoadCredentialEncrypted={CREDENTIAL}:{CREDENTIAL_FILE} to wherry.service (systemctl edit wherry) \
-                 and restart it; if \
-                 the key is lost, make another one (man wherry-config, sealSecrets)"
+                 and restart it; if the key is lost, create a new one (man wherry-config, sealSecrets)"
             ),
             KeyState::Unusable(_) => {
                 format!(
-                    "restore {CREDENTIAL_FILE} or make another key (man wherry-config, sealSecrets), and restart wherry"
+                    "restore {CREDENTIAL_FILE} or create a new key (man wherry-config, sealSecrets), and restart wherry"
                 )
             }
             KeyState::Usable => format!(

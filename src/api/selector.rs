@@ -59,12 +59,12 @@ impl Requirement {
         } else if let Some((key, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
             (key, LabelCondition::In(vec![value.trim().to_owned()]))
         } else if let Some((rest, values)) = part.split_once('(') {
-            let values = values.strip_suffix(')').ok_or("missing closing bracket at the end")?;
+            let values = values.strip_suffix(')').ok_or("missing closing parenthesis at the end")?;
             let values = values.split(',').map(|v| v.trim().to_owned()).collect();
             match rest.trim().rsplit_once(char::is_whitespace) {
                 Some((key, "in")) => (key, LabelCondition::In(values)),
                 Some((key, "notin")) => (key, LabelCondition::NotIn(values)),
-                _ => return Err("expected KEY in or KEY notin before the bracket".to_owned()),
+                _ => return Err("expected `KEY in` or `KEY notin` before the parenthesis".to_owned()),
             }
         } else {
             (part, LabelCondition::Exists)
@@ -143,9 +143,9 @@ mod tests {
             ("=web", "invalid key"),
             ("a b", "invalid key"),
             ("app=a b", "invalid value"),
-            ("app in (a", "missing closing bracket"),
-            ("app like (a)", "expected KEY in"),
-            ("in (a)", "expected KEY in"),
+            ("app in (a", "missing closing parenthesis"),
+            ("app like (a)", "expected `KEY in`"),
+            ("in (a)", "expected `KEY in`"),
         ] {
             let said = Selector::parse(bad).unwrap_err();
             assert!(said.contains(why), "{bad:?}: {said}");

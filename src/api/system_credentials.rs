@@ -31,8 +31,8 @@ impl fmt::Debug for Credentials<'_> {
     }
 }
 
-/// Adds the credentials that the annotation names to `data`. Returns a digest of the values, which is empty without the
-/// annotation.
+/// Adds the credentials that the annotation names to `data`. Returns a digest of the values. The digest is empty
+/// without the annotation.
 ///
 /// # Errors
 /// The annotation is not valid, or a credential cannot be read. No error contains a value.
@@ -64,7 +64,7 @@ pub(crate) fn add(secret: &mut Secret, credentials: Credentials<'_>) -> Result<S
         }
         let value = match credentials {
             Credentials::Unknown => {
-                // The content of a typed Secret cannot be checked without the value.
+                // The content of a typed Secret cannot be checked without the value, so the type is dropped.
                 secret.type_ = None;
                 Vec::new()
             }

@@ -40,7 +40,7 @@ pub fn resolve(facts: Facts<'_>) -> impl Iterator<Item = Result<Volume, Unresolv
     })
 }
 
-/// Returns the volumes without the contents of files, which is enough to mount them in a container. `images` has the
+/// Returns the volumes without the contents of files. This is enough to mount them in a container. `images` has the
 /// image ids of image volumes, by volume name.
 pub fn without_contents(pod: &Pod, images: &BTreeMap<String, String>) -> Vec<Volume> {
     let kind = |volume: &k8s::Volume| match (plugin(volume), plain(volume, Medium::Disk)) {

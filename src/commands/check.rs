@@ -191,7 +191,7 @@ impl Report<'_> {
             let files = manifests::files_in(&of_thread).unwrap_or_default();
             files.iter().filter_map(|file| read(file).ok()).map(|(text, _)| text).collect::<Vec<_>>()
         });
-        // (Unreadable files are skipped.)
+        // Unreadable files are skipped.
         for text in texts.unwrap_or_default() {
             let objects = manifests::check_text("", &text, &self.node).objects;
             for object in objects {
@@ -356,7 +356,7 @@ mod tests {
             let fifo = fifo.clone();
             move || std::fs::write(fifo, "kept")
         });
-        // (The writer waits in open(2) for a reader.)
+        // The writer waits in open(2) for a reader.
         std::thread::sleep(Duration::from_millis(200));
         let flags = Flags { config_dir: Some(PathBuf::new()), hostname: Some("lab".into()), ..Flags::default() };
         let empty = tempfile::tempdir().unwrap();

@@ -36,8 +36,8 @@ fn no_configuration(flags: &Flags, why: &NoAnswer) -> Finding {
     let or =
         |given: &Option<PathBuf>, default: &str| given.clone().unwrap_or_else(|| default.into()).display().to_string();
     let (file, directory) = (or(&flags.config, config::DEFAULT_FILE), or(&flags.config_dir, config::DEFAULT_DIR));
-    let remedy = format!("find the file system (findmnt -T {file}) and repair it, or use another --config");
-    Finding::error("configuration", format!("{file}, or a drop-in in {directory}: {why}"), remedy)
+    let remedy = format!("find the file system (findmnt -T {file}) and repair it, or set a different --config");
+    Finding::error("configuration", format!("cannot read {file} or the drop-ins in {directory}: {why}"), remedy)
 }
 
 fn configuration(loaded: &config::Loaded) -> Finding {

@@ -31,7 +31,7 @@ pub fn get(socket: &Path, target: &str, endless: bool) -> Result<BufReader<UnixS
     Ok(reader)
 }
 
-/// Sends a POST request without a body. Returns the status (200: done) and the agent's message.
+/// Sends a POST request without a body. Returns the status (200 means done) and the agent's message.
 pub fn post_plain(socket: &Path, target: &str) -> Result<(u16, String), Failure> {
     let (status, reader) = request_answer(socket, &format!("POST {target} HTTP/1.0\r\nContent-Length: 0\r\n\r\n"))?;
     Ok((status, sentence(reader)))
@@ -76,7 +76,7 @@ pub fn post(
     match status {
         200 => Ok(AgentAnswer::Done(reader)),
         // An old agent also responds with 405 to an unknown route.
-        405 => Err(Failure::message("the running wherry is too old for this")),
+        405 => Err(Failure::message("the running wherry does not support this; restart it to upgrade it")),
         status => Ok(AgentAnswer::Refused(status, sentence(reader))),
     }
 }
@@ -199,7 +199,7 @@ fn no_answer(socket: &Path, e: &std::io::Error) -> Failure {
     let path = socket.display();
     match e.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            Failure::message(format!("{path}: no answer for {} s; is wherry stopped?", PATIENCE.as_secs()))
+            Failure::message(format!("{path}: no response for {} s; is wherry stopped?", PATIENCE.as_secs()))
         }
         _ => Failure::message(format!("{path}: {e}")),
     }
@@ -209,7 +209,7 @@ fn cannot_connect(socket: &Path, e: &std::io::Error) -> Failure {
     let path = socket.display();
     Failure::message(match e.kind() {
         ErrorKind::NotFound => {
-            format!("there is no socket {path}: wherry is not running, or uses another one (--socket)")
+            format!("there is no socket {path}: wherry is not running, or uses a different socket (set --socket)")
         }
         ErrorKind::ConnectionRefused => format!("nothing listens on {path}: wherry is not running"),
         ErrorKind::PermissionDenied => {

@@ -47,7 +47,7 @@ pub(super) enum Command {
     ///
     /// With --system, checks the machine instead: kernel, cgroups, container runtime and its network, logind,
     /// directories, disk, clock. Prints a line for each check: ok, warning or error, and what to do. Changes nothing.
-    /// Takes at most 5 s, or some seconds more if a file system hangs; the output then names the path that does not
+    /// Takes at most 5 s, or a few seconds more if a file system hangs; the output then names the path that does not
     /// respond.
     ///
     /// With --join, takes the arguments of `wherry join`, and checks beforehand whether it can succeed: address,
@@ -210,7 +210,7 @@ pub(super) enum Command {
     ///
     /// One of the paths is POD:PATH. Copies a file, or a directory and everything in it, and keeps the permissions.
     /// The copy belongs to the user who runs the command, or to the user of the container. The container must have
-    /// the program tar. From a container, symbolic links that lead out of the copy, devices, and the setuid and
+    /// the program tar. From a container, symbolic links that point outside the copy, devices, and the setuid and
     /// setgid permissions are not copied.
     ///
     /// Exit code: 0 everything was copied, 1 something was not copied; stderr lists it.
@@ -285,8 +285,8 @@ pub(super) enum Command {
     ///
     /// Takes the arguments of `kubeadm join`, as `kubeadm token create --print-join-command` prints them, or a
     /// kubeconfig. Verifies the cluster, requests a client certificate for the node and waits until it is approved,
-    /// and writes the certificate, a kubeconfig and a configuration drop-in. Then restarts the service, if it runs.
-    /// Pods keep running.
+    /// and writes the certificate, a kubeconfig and a configuration drop-in. Then restarts the service if it is
+    /// running. Pods keep running.
     ///
     /// A join that was interrupted can be repeated: it continues with the same key and request. If the machine is a
     /// node of the cluster already, the command changes nothing and succeeds.
@@ -296,9 +296,9 @@ pub(super) enum Command {
     Join(join::JoinArgs),
     /// Leave the cluster
     ///
-    /// Removes the certificate, the kubeconfig and the drop-in of `wherry join`, and restarts the service, if it
-    /// runs. Pods of manifests keep running. Pods of the cluster stop when wherry starts again. If the node has such
-    /// pods, the command requires --force: drain the node first (kubectl drain NODE --ignore-daemonsets). The Node
+    /// Removes the certificate, the kubeconfig and the drop-in of `wherry join`, and restarts the service if it
+    /// is running. Pods of manifests keep running. Pods of the cluster stop when wherry starts again. If the node has
+    /// such pods, the command requires --force: drain the node first (kubectl drain NODE --ignore-daemonsets). The Node
     /// object stays in the cluster until kubectl delete node NODE.
     ///
     /// Exit code: 0 success, 1 failure; stderr has the reason.
@@ -320,12 +320,12 @@ pub(super) enum Command {
     /// manifest does not change. The container is never restarted, and cannot be removed before the pod. This is
     /// `kubectl debug`, without the API.
     ///
-    /// With -i or -t, attaches to the container as `wherry attach` does; otherwise returns when the container runs.
-    /// Use `wherry exec`, `attach` and `logs` with -c NAME afterwards. If the pod has the name of a subcommand, write
-    /// NAMESPACE/NAME.
+    /// With -i or -t, attaches to the container as `wherry attach` does; otherwise returns when the container is
+    /// running. Use `wherry exec`, `attach` and `logs` with -c NAME afterwards. If the pod has the name of a
+    /// subcommand, write NAMESPACE/NAME.
     ///
-    /// Exit code: 0 the container runs, or its process ended while the command was attached; that of the process if
-    /// it ended before the attach; 1 the container was refused or does not start; 130 after Ctrl-C.
+    /// Exit code: 0 the container is running, or its process ended while the command was attached; that of the process
+    /// if it ended before the attach; 1 the container was refused or does not start; 130 after Ctrl-C.
     #[command(
         after_help = DEBUG_EXAMPLES,
         args_conflicts_with_subcommands = true,
@@ -362,7 +362,7 @@ pub(super) enum Command {
     /// For a machine on which wherry is no longer used. The agent must not be running. Without --yes, lists the pods
     /// and changes nothing. With --yes, stops the pods, each with its own grace period as far as --timeout allows,
     /// and removes them and their logs. Then removes the state directory, the logind drop-in and the drop-in of
-    /// `wherry join`. Pods of other owners, the other configuration and the manifests stay.
+    /// `wherry join`. Pods of other owners, the rest of the configuration and the manifests are kept.
     ///
     /// Exit code: 0 everything was removed, 1 something was not removed; stderr lists it.
     Purge {
@@ -403,7 +403,7 @@ const JOIN_EXAMPLES: &str = "\
 Examples:
   wherry join 10.0.0.1:6443 --token 07401b.f395accd246ae52d --discovery-token-ca-cert-hash sha256:...
   wherry join --kubeconfig bootstrap.kubeconfig --node-name pier-7
-  wherry check --join 10.0.0.1:6443 --token ...      the same arguments: test beforehand";
+  wherry check --join 10.0.0.1:6443 --token ...      check first, with the same arguments";
 
 const EXEC_EXAMPLES: &str = "\
 Examples:

@@ -65,7 +65,7 @@ fn line<'a>(definition: &Command, words: &[&'a str]) -> Line<'a> {
     let mut positional = positionals.next();
     // The option whose value comes next.
     let mut open: Option<&Arg> = None;
-    // (bash passes `=` as a separate word.)
+    // bash passes `=` as a separate word, so skip it.
     for word in before.iter().filter(|word| **word != "=") {
         match (open.take(), word.split_once('=')) {
             (Some(arg), _) => take(&mut line, arg, word),

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, clap::Args)]
 pub struct DebugPodArgs {
     /// NAME, NAMESPACE/NAME, or a UID
-    // (Optional, because `wherry debug dump` has no pod.)
+    // Optional, because `wherry debug dump` has no pod.
     #[arg(required = true)]
     pod: Option<String>,
     /// The pod's namespace [default: any]
@@ -66,7 +66,7 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Debug
     let name = query.name.clone().unwrap_or_else(new_name);
     let tty = query.tty && (std::io::stdin().is_terminal() || !query.stdin);
     if query.tty && !tty {
-        print_message("stdin is not a terminal, so the container gets none (-t)");
+        print_message("stdin is not a terminal; ignoring -t: the container runs without a terminal");
     }
     // The watch begins before the request, so it shows every state of the container.
     let mut watch = client::get(socket, "/pods?watch=1", true)?;
@@ -107,7 +107,8 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Debug
 fn wait_for_start(watch: &mut impl BufRead, uid: &str, name: &str) -> Result<Option<u8>, Failure> {
     let mut shown = String::new();
     loop {
-        let change = client::next_change(watch, "the agent has stopped; the container starts when it runs again")?;
+        let change =
+            client::next_change(watch, "the agent has stopped; the container starts when the agent runs again")?;
         let pod = &change["object"];
         if text(pod, "/metadata/uid") != uid {
             continue;

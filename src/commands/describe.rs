@@ -225,7 +225,7 @@ impl Description<'_> {
         }
         for b in list(own, "/pullBackOff") {
             let failures = b["failures"].as_u64().unwrap_or(0);
-            waits.push(format!("{}: next pull in {} (failed {failures} times)", text(b, "/image"), seconds(b)));
+            waits.push(format!("{}: next pull in {} (failed attempts: {failures})", text(b, "/image"), seconds(b)));
         }
         waits.extend(list(own, "/waitsFor").iter().filter_map(Value::as_str).map(str::to_owned));
         if !waits.is_empty() {
@@ -289,14 +289,14 @@ fn without_server(expectation: &Value) -> Vec<String> {
     };
     let reboot = match (names("pulls"), names("waits")) {
         (Some(images), _) => format!("starts if it can pull {images} (imagePullPolicy: Always)"),
-        (_, Some(objects)) => format!("waits for the server: {objects} not on the disk"),
+        (_, Some(objects)) => format!("waits for the API server: {objects} not on the disk"),
         (None, None) if expectation["reboot"] == "ends" => "ends (restartPolicy: Never)".to_owned(),
         (None, None) => "starts".to_owned(),
     };
     let absence = match expectation["tokenSeconds"].as_u64() {
-        None => "runs on".to_owned(),
-        Some(0) => "runs on with an expired token".to_owned(),
-        Some(left) => format!("runs on; its token expires in {}", human(i64::try_from(left).unwrap_or(i64::MAX))),
+        None => "keeps running".to_owned(),
+        Some(0) => "keeps running, with an expired token".to_owned(),
+        Some(left) => format!("keeps running; its token expires in {}", human(i64::try_from(left).unwrap_or(i64::MAX))),
     };
     let back = match expectation["unreachable"]["deleted"].as_u64() {
         None => "stays".to_owned(),
@@ -304,7 +304,7 @@ fn without_server(expectation: &Value) -> Vec<String> {
             format!("deleted if the node was unreachable for longer than {seconds}s (spec.tolerations)")
         }
     };
-    vec![format!("reboot: {reboot}"), format!("absence: {absence}"), format!("return: {back}")]
+    vec![format!("reboot: {reboot}"), format!("outage: {absence}"), format!("return: {back}")]
 }
 
 /// Adds a container state with its reason, exit code and times, which are indented below it.
@@ -435,14 +435,14 @@ mod tests {
     #[test]
     fn a_pod_of_a_cluster_shows_its_life_without_the_server() {
         for (reboot, token, unreachable, expected) in [
-            (json!("starts"), json!(null), json!("stays"), ["starts", "runs on", "stays"]),
+            (json!("starts"), json!(null), json!("stays"), ["starts", "keeps running", "stays"]),
             (
                 json!({"pulls": ["a:1", "b"]}),
                 json!(0),
                 json!({"deleted": 300}),
                 [
                     "starts if it can pull a:1, b (imagePullPolicy: Always)",
-                    "runs on with an expired token",
+                    "keeps running, with an expired token",
                     "deleted if the node was unreachable for longer than 300s (spec.tolerations)",
                 ],
             ),
@@ -450,12 +450,16 @@ mod tests {
                 json!({"waits": ["Secret shop/a"]}),
                 json!(2820),
                 json!("stays"),
-                ["waits for the server: Secret shop/a not on the disk", "runs on; its token expires in 47m", "stays"],
+                [
+                    "waits for the API server: Secret shop/a not on the disk",
+                    "keeps running; its token expires in 47m",
+                    "stays",
+                ],
             ),
-            (json!("ends"), json!(null), json!("stays"), ["ends (restartPolicy: Never)", "runs on", "stays"]),
+            (json!("ends"), json!(null), json!("stays"), ["ends (restartPolicy: Never)", "keeps running", "stays"]),
         ] {
             let expectation = json!({"reboot": reboot, "tokenSeconds": token, "unreachable": unreachable});
-            let lines = ["reboot", "absence", "return"].iter().zip(expected).map(|(of, text)| format!("{of}: {text}"));
+            let lines = ["reboot", "outage", "return"].iter().zip(expected).map(|(of, text)| format!("{of}: {text}"));
             assert_eq!(without_server(&expectation), lines.collect::<Vec<_>>());
         }
     }
@@ -572,11 +576,11 @@ Events:
         let why = "Node didn't have enough resource: cpu, requested: 500, used: 600, capacity: 1000";
         pod["status"] = json!({"phase": "Failed", "reason": "OutOfcpu", "message": why});
         pod["wherry"] = json!({"state": "Waiting", "desired": true, "document": 1,
-                               "waitsFor": ["another version of its manifest, or `wherry retry`"]});
+                               "waitsFor": ["a new version of its manifest, or `wherry retry`"]});
         let text = described(vec![pod.clone()], None);
         let head = format!("Status:          Failed\nReason:          OutOfcpu\nMessage:         {why}\n");
         assert!(text.contains(&head), "{text}");
-        assert!(text.contains("Waits For:       another version of its manifest, or `wherry retry`\n"), "{text}");
+        assert!(text.contains("Waits For:       a new version of its manifest, or `wherry retry`\n"), "{text}");
 
         let why = format!("waiting for shop/old to end: {why}");
         pod["status"] = json!({"phase": "Pending", "reason": "WaitingForRoom", "message": why});

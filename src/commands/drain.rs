@@ -38,6 +38,8 @@ pub struct Which {
 }
 
 impl Which {
+    /// Returns the pods of a list that are selected.
+    ///
     /// # Errors
     /// A named pod does not exist.
     fn find(&self, list: &Value) -> Result<Vec<Value>, Failure> {
@@ -71,7 +73,7 @@ fn key(pod: &Value) -> String {
 pub struct DrainOptions {
     pub which: Which,
     pub grace_period_seconds: Option<u64>,
-    /// Time limit of the wait. None: no limit.
+    /// Time limit of the wait. None means no limit.
     pub timeout: Option<Duration>,
     pub wait: bool,
 }
@@ -138,15 +140,15 @@ fn print_outcomes(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<Str
         let name = shown(&format!("{namespace}/{name}")).into_owned();
         match outcome {
             DrainOutcome::Ending => drop(ending.insert(uid.clone(), name)),
-            DrainOutcome::Down => writeln!(out, "pod {name} is down")?,
-            DrainOutcome::Completed => writeln!(out, "pod {name} has ended by itself; it is left unchanged")?,
+            DrainOutcome::Down => writeln!(out, "pod {name} has stopped")?,
+            DrainOutcome::Completed => writeln!(out, "pod {name} has ended on its own; it is left unchanged")?,
             DrainOutcome::Undesired => {
                 writeln!(out, "pod {name} is terminating, because its manifest or object is gone")?
             }
             DrainOutcome::Starts => writeln!(out, "pod {name} is no longer drained and can start again")?,
             DrainOutcome::Waits => writeln!(out, "pod {name} is no longer drained, but waits for another reason")?,
             DrainOutcome::NotDrained => writeln!(out, "pod {name} is not drained")?,
-            DrainOutcome::NotFound => writeln!(out, "the pod with the UID {} is gone", shown(uid))?,
+            DrainOutcome::NotFound => writeln!(out, "the pod with the UID {} no longer exists", shown(uid))?,
         }
     }
     out.flush()?;
@@ -216,11 +218,11 @@ impl DrainWait {
         for (uid, name) in std::mem::take(&mut self.left) {
             let took = human(i64::try_from(took.as_secs()).unwrap_or(i64::MAX));
             let line = match pods.get(uid.as_str()) {
-                None => format!("pod {name} is down and gone ({took})"),
-                Some(pod) if text(pod, "/wherry/state") == "Finished" => format!("pod {name} is down ({took})"),
+                None => format!("pod {name} has stopped and is gone ({took})"),
+                Some(pod) if text(pod, "/wherry/state") == "Finished" => format!("pod {name} has stopped ({took})"),
                 Some(pod) if !flag(pod, "/wherry/drained") => {
                     code = 1;
-                    format!("pod {name} is no longer drained: it was undrained meanwhile")
+                    format!("pod {name} is no longer drained: it was undrained in the meantime")
                 }
                 Some(pod) => {
                     ending.push(format!("{name} {}", at_what(pod)));
@@ -233,7 +235,8 @@ impl DrainWait {
         }
         out.flush()?;
         if !ending.is_empty() {
-            let line = format!("{} of {} down, waiting for {}", self.of - self.left.len(), self.of, ending.join(", "));
+            let line =
+                format!("{} of {} stopped, waiting for {}", self.of - self.left.len(), self.of, ending.join(", "));
             self.progress(&line);
         }
         Ok(code)
@@ -346,14 +349,15 @@ mod tests {
         let down = |name| pod("default", name, "", json!({"state": "Finished", "drained": true}));
         let answers = vec![
             Some(list(&[ending("a"), ending("b"), ending("c")])),
-            // (Wherry is being restarted.)
+            // Wherry is being restarted.
             None,
             Some(list(&[down("a"), ending("b"), ending("c")])),
             Some(list(&[down("a"), down("b")])),
             None,
         ];
         let (text, end) = wait(&["a", "b", "c"], answers, None);
-        let expected = "pod default/a is down (0s)\npod default/b is down (0s)\npod default/c is down and gone (0s)\n";
+        let expected = "pod default/a has stopped (0s)\npod default/b has stopped (0s)\n\
+                        pod default/c has stopped and is gone (0s)\n";
         assert_eq!(text, expected);
         assert_eq!(end.unwrap(), 0);
     }
@@ -377,7 +381,7 @@ mod tests {
     fn w27_a_pod_that_is_undrained_during_the_wait_is_a_failure() {
         let undrained = list(&[pod("default", "a", "", json!({"state": "Sync"}))]);
         let (text, end) = wait(&["a"], vec![Some(undrained)], None);
-        assert_eq!(text, "pod default/a is no longer drained: it was undrained meanwhile\n");
+        assert_eq!(text, "pod default/a is no longer drained: it was undrained in the meantime\n");
         assert_eq!(end.unwrap(), 1);
     }
 

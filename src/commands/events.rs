@@ -17,11 +17,11 @@ const HEADER: [&str; 6] = ["NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT",
 /// The selection of the events and the output format.
 #[derive(Clone, Debug, Default)]
 pub struct EventQuery {
-    /// None: all pods.
+    /// The pod whose events are shown. None selects all pods.
     pub pod: Option<PodTarget>,
-    /// None: all namespaces.
+    /// The namespace whose events are shown. None selects all namespaces.
     pub namespace: Option<String>,
-    /// Empty: all types. `Normal` or `Warning`, case-insensitive.
+    /// `Normal` or `Warning`, case-insensitive. An empty list selects all types.
     pub types: Vec<String>,
     pub json: bool,
     pub watch: bool,
@@ -98,7 +98,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &EventQuery) -> R
                 Some(seen) => {
                     let key = [text(&event, "/involvedObject/uid"), text(&event, "/metadata/name")].concat();
                     match seen.insert(key, gathered.len()) {
-                        // (The later occurrence determines its position.)
+                        // The later occurrence determines the event's position.
                         Some(before) => {
                             gathered[before] = Value::Null;
                             gathered.push(event);
@@ -137,7 +137,7 @@ fn row(event: &Value, now: Timestamp) -> [String; 6] {
     let kind = text(event, "/involvedObject/kind").to_lowercase();
     let namespace = if kind == "pod" { of("/involvedObject/namespace") } else { "-".into() };
     let object = format!("{kind}/{}", text(event, "/involvedObject/name"));
-    // A message may have several lines, a row only one.
+    // Join the lines of the message, because a row has only one line.
     let message = text(event, "/message").split_whitespace().collect::<Vec<_>>().join(" ");
     [namespace, age(event, now), of("/type"), of("/reason"), object, message]
 }

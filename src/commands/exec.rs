@@ -85,7 +85,7 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: ExecA
     }
 }
 
-/// Gives failures before the start of the command a separate exit code.
+/// Assigns a separate exit code to failures that occur before the command starts.
 fn ours(failure: Failure) -> Failure {
     match failure {
         Failure::Message(text, 1) => Failure::Message(text, FAILED),
@@ -103,7 +103,7 @@ fn stream(
     let has_terminal = std::io::stdin().is_terminal();
     let tty = query.tty && (has_terminal || !query.stdin);
     if query.tty && !tty {
-        print_message("stdin is not a terminal, so the command gets none (-t)");
+        print_message("stdin is not a terminal; ignoring -t: the command runs without a terminal");
     }
     let channels = StreamChannels { stdin: query.stdin, stdout: true, stderr: !tty, tty };
     let kind = StreamKind::Exec { container: query.container, command: query.command, channels };
@@ -146,7 +146,7 @@ fn output(reader: &mut impl BufRead, out: &mut dyn Write, err: &mut dyn Write) -
     reader.read_to_end(&mut stderr).map_err(cut)?;
     // stderr may be closed; the exit code still counts.
     let _ = err.write_all(&stderr).and_then(|()| err.flush());
-    // (A runtime may report its own failure as an exit code outside 0 to 255.)
+    // A runtime may report its own failure as an exit code outside 0 to 255.
     let code = u8::try_from(head.exit_code).unwrap_or(FAILED);
     match (head.output_end, code) {
         (OutputEnd::Complete, _) => Ok(code),
@@ -221,7 +221,7 @@ mod tests {
     fn a_command_that_did_not_run_has_the_exit_code_of_a_shell() {
         let runc = "OCI runtime exec failed: exec failed: unable to start container process: exec:";
         for (status, words, code) in [
-            (504, "the command did not end within 1 s".to_owned(), TIMED_OUT),
+            (504, "the command exceeded its timeout of 1 s".to_owned(), TIMED_OUT),
             (502, format!("{runc} \"nope\": executable file not found in $PATH: unknown"), NOT_FOUND),
             (502, format!("{runc} \"/nope\": stat /nope: no such file or directory: unknown"), NOT_FOUND),
             (502, format!("{runc} \"/etc/passwd\": permission denied: unknown"), NOT_EXECUTABLE),

@@ -68,9 +68,9 @@ fn show(out: &mut dyn Write, images: &[ImageView], screen: Screen) -> Result<(),
 fn removable(image: &ImageView) -> String {
     let why = match image.state {
         ImageState::InUse => "no, in use",
-        ImageState::Named => "no, named by a manifest",
+        ImageState::Named => "no, a manifest refers to it",
         ImageState::Pinned => "no, pinned",
-        ImageState::Sandboxes => "no, for sandboxes",
+        ImageState::Sandboxes => "no, used for sandboxes",
         ImageState::TooYoung => "no, too young",
         ImageState::Removable => {
             return image.removal_order.map_or_else(|| "yes".to_owned(), |place| format!("yes, number {place}"));

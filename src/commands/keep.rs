@@ -115,9 +115,10 @@ fn find(records: &[StoredRecord], target: &PodTarget) -> Result<Rc<Pod>, Failure
         pods.into_iter().map(|record| record.pod).filter(|pod| is_found(pod)).partition(|pod| pod.source.is_api());
     match (of_cluster.as_slice(), others.first()) {
         ([pod], _) => Ok(pod.clone()),
-        ([], Some(pod)) => {
-            Err(Failure::message(format!("pod {} is not of a cluster: {} defines it", pod.name, pod.source.path)))
-        }
+        ([], Some(pod)) => Err(Failure::message(format!(
+            "pod {} does not belong to a cluster: {} defines it",
+            pod.name, pod.source.path
+        ))),
         (several, _) => {
             let names: Vec<String> = several.iter().map(|pod| format!("{} (UID {})", pod.name, pod.uid)).collect();
             Err(Failure::message(format!("{target} names several pods: {}; name one by its UID", names.join(", "))))
@@ -160,7 +161,7 @@ struct Objects<'a> {
 }
 
 impl Objects<'_> {
-    /// Returns the new manifests, with that of the pod at the end.
+    /// Returns the new manifests, with the pod's manifest at the end.
     fn of(&self, kept: keep::Kept) -> Result<Vec<KeptObject>, Failure> {
         let keep::Kept { object, pod, overhead, .. } = kept;
         let mut keys: Vec<DataKey> = pod.data_objects().collect();
@@ -214,8 +215,8 @@ impl Objects<'_> {
         let FullName { namespace, name } = &self.pod.name;
         let state = match &self.key_state {
             KeyState::Missing => format!("this command has no credential {CREDENTIAL}"),
-            KeyState::Unusable(why) => format!("its credential {CREDENTIAL} cannot be used: {why}"),
-            KeyState::Usable => format!("its credential {CREDENTIAL} is a different key"),
+            KeyState::Unusable(why) => format!("the credential {CREDENTIAL} of this command cannot be used: {why}"),
+            KeyState::Usable => format!("the credential {CREDENTIAL} of this command is a different key"),
         };
         Failure::message(format!(
             "{key} is sealed on this machine, and {state}; run as root: systemd-run --pipe --wait --collect -p \
@@ -251,14 +252,14 @@ fn explain(pod: &Pod, kept: &keep::Kept) {
         let volumes = kept.tokens.join(", ");
         print_message(&format!("the manifest has no service account token (volume {volumes})"));
     }
-    print_message("the manifest has no environment variables of services");
+    print_message("the manifest has no environment variables for services");
     let FullName { namespace, name } = &pod.name;
     print_message(&format!(
-        "the pod of the manifest starts when the pod of the cluster is gone: kubectl delete pod -n {namespace} {name}, \
-         or wherry leave --force"
+        "the pod of the manifest starts when the pod of the cluster is gone; to remove that pod: kubectl delete pod -n \
+         {namespace} {name}, or wherry leave --force"
     ));
     let owners = pod.object.metadata.owner_references.iter().flatten();
     for owner in owners.filter(|owner| owner.controller == Some(true)) {
-        print_message(&format!("{} {} replaces a pod that is deleted; scale it down first", owner.kind, owner.name));
+        print_message(&format!("{} {} replaces deleted pods; scale it down first", owner.kind, owner.name));
     }
 }

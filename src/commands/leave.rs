@@ -75,8 +75,8 @@ fn refuse_with_pods(socket: &Path, node: &str) -> Result<(), Failure> {
     }
 }
 
-/// Reports whether this is a pod of the cluster that has not ended and that `kubectl drain` would evict. (A drain
-/// leaves pods of DaemonSets in place.)
+/// Reports whether this is a pod of the cluster that has not ended and that `kubectl drain` would evict. A drain leaves
+/// pods of DaemonSets in place.
 fn is_of_cluster(pod: &Value) -> bool {
     let metadata = &pod["metadata"];
     let of_daemon_set = |owner: &Value| owner["controller"] == true && owner["kind"] == "DaemonSet";

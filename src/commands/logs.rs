@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub struct LogQuery {
     pub target: PodTarget,
-    /// None: the first container, or all containers with `all`.
+    /// The container. None selects the first container, or all containers if `all` is set.
     pub container: Option<String>,
     pub all: bool,
     pub follow: bool,
@@ -315,7 +315,7 @@ fn without_agent(log_dir: &Path, query: &LogQuery) -> Result<FoundLogs, String> 
         let mut instances = files::instances(&directory);
         let newest = instances.pop();
         let instance = if query.previous { instances.pop() } else { newest };
-        let instance = instance.ok_or_else(|| format!("{}: there is no such log", directory.display()))?;
+        let instance = instance.ok_or_else(|| format!("no log of the requested run in {}", directory.display()))?;
         logs.push(Log { container, directory, instance });
     }
     Ok(FoundLogs { logs, uid: None })

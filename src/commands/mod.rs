@@ -58,8 +58,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let [_, command, question] = args.as_slice()
         && command == manifests::INSPECT_COMMAND
     {
-        // The process may hang in a read, and is useless once the agent has ended, so it ends with the agent. (The
-        // call fails only for an invalid signal.)
+        // The process may hang in a read, and is useless once the agent has ended, so it ends with the agent. The call
+        // fails only for an invalid signal.
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         return output::finish_raw(|out| {
             manifests::answer_inspection(&question.to_string_lossy(), out)?;
@@ -151,7 +151,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
             writeln!(out, "wherry {}", env!("CARGO_PKG_VERSION"))?;
             Ok(0)
         }
-        // (`main` runs these commands itself.)
+        // `main` runs these commands itself.
         Command::Run(_)
         | Command::Logs(_)
         | Command::Exec { .. }

@@ -203,7 +203,7 @@ mod tests {
         for byte in text.as_bytes() {
             guard.write_all(&[*byte]).unwrap();
         }
-        // (The guard escapes a sequence that is written in pieces: `paint` always writes it at once.)
+        // The guard escapes a sequence that is written in pieces, because `paint` always writes a sequence at once.
         let cut = "a\n\\x1b[31mred\\x1b[0m größe \\x1b[2J\\x1b]52;c;eA==\\x07\\u{9b}1m\\u{202e}\\t\\r|";
         guard.write_all(text.as_bytes()).unwrap();
         let whole = cut.replace("\\x1b[31m", "\x1b[31m").replace("\\x1b[0m", "\x1b[0m");

@@ -58,7 +58,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &PodQuery) -> Result<u8, F
     if query.watch {
         return watch(out, client::get(socket, "/pods?watch=1", true)?, query);
     }
-    // The table shows the progress of pulls, which is not part of a pod. Documents contain only the pods.
+    // The table shows the progress of pulls, which is not part of a pod. JSON and YAML output contains only the pods.
     let path = if matches!(query.output, None | Some(Format::Wide)) { "/pods?verbose=1" } else { "/pods" };
     let list = client::get_json(socket, path)?;
     show(out, list, query, Timestamp::now())

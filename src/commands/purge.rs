@@ -32,13 +32,13 @@ pub fn run(out: &mut dyn Write, flags: &Flags, yes: bool, limit: Duration) -> Re
     let result = purge::purge(&loaded.config, limit, &mut line);
     written?;
     match result {
-        // The drop-in is removed last: it names a file in the state directory.
+        // Remove the drop-in only now: it names a file in the state directory, which a failed purge keeps.
         Ok(()) => membership::remove_drop_in(flags).map(|()| 0),
         Err(errors) => {
             errors.iter().for_each(|e| print_message(e));
             let root = loaded.config.root_dir.display();
             Err(Failure::message(format!(
-                "the purge is incomplete, so the state in {root} stays; fix these errors and try again"
+                "the purge is incomplete, so the state in {root} is kept; fix these errors and try again"
             )))
         }
     }
@@ -51,6 +51,9 @@ fn list(out: &mut dyn Write, pods: &[PodThere]) -> Result<u8, Failure> {
     }
     out.flush()?;
     let plural = if pods.len() == 1 { "" } else { "s" };
-    print_message(&format!("{} pod{plural}; --yes stops and removes them, and all state of wherry", pods.len()));
+    print_message(&format!(
+        "{} pod{plural}; --yes stops and removes them, and removes all state of wherry",
+        pods.len()
+    ));
     Ok(0)
 }

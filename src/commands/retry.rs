@@ -21,7 +21,9 @@ pub fn run(out: &mut dyn Write, socket: &Path, target: &PodTarget) -> Result<u8,
                 writeln!(out, "{}", shown(&words))?;
             }
             // An agent without this route responds with 405.
-            (405, _) => return Err(Failure::message("the running wherry is too old for this")),
+            (405, _) => {
+                return Err(Failure::message("the running wherry does not support this; restart it to upgrade it"));
+            }
             (_, words) => refused.push(words),
         }
     }

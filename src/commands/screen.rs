@@ -30,7 +30,7 @@ impl Colour {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Screen {
-    /// The size in columns and lines. None: unlimited.
+    /// The size in columns and lines. None means unlimited.
     pub width: Option<usize>,
     pub height: Option<usize>,
     pub colours: bool,

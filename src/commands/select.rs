@@ -20,6 +20,8 @@ pub struct PodArgs {
 }
 
 impl PodArgs {
+    /// Returns the pod that the arguments name.
+    ///
     /// # Errors
     /// Exit code 2: the arguments name no pod.
     pub fn target(&self) -> Result<PodTarget, Failure> {
@@ -27,6 +29,8 @@ impl PodArgs {
     }
 }
 
+/// Parses an argument that names a pod, and reports errors as failures of the command.
+///
 /// # Errors
 /// Exit code 2: the arguments name no pod.
 pub fn select(pod: &str, namespace: Option<&str>) -> Result<PodTarget, Failure> {
@@ -35,13 +39,15 @@ pub fn select(pod: &str, namespace: Option<&str>) -> Result<PodTarget, Failure> 
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodTarget {
-    /// None: any namespace.
+    /// The namespace. None matches any namespace.
     pub namespace: Option<String>,
     /// A name or a UID.
     pub name: String,
 }
 
 impl PodTarget {
+    /// Parses an argument that names a pod.
+    ///
     /// # Errors
     /// The argument is not a name, or contradicts `namespace`.
     pub fn parse(given: &str, namespace: Option<&str>) -> Result<PodTarget, String> {

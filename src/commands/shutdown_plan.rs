@@ -48,7 +48,7 @@ fn show(out: &mut dyn Write, plan: &PlanView, width: usize) -> std::io::Result<(
     match (plan.armed, plan.delay_seconds) {
         (true, None) => writeln!(
             out,
-            "Armed, but it is unknown how long logind waits: the times are those of the configuration, {needed} in all."
+            "Armed, but it is unknown how long logind waits: the times are from the configuration, {needed} in total."
         )?,
         (true, Some(delay)) if delay < plan.needed_seconds as f64 => {
             let delay = span(delay);
@@ -120,7 +120,7 @@ impl Scale {
         ((u128::from(second.min(self.seconds)) * columns + all / 2) / all) as usize
     }
 
-    /// Returns a line of the width of the bars, with the times at which groups start and end, as far as they fit.
+    /// Returns a line as wide as the bars, with the times at which groups start and end, as far as they fit.
     fn axis(&self, groups: &[PlanGroup]) -> String {
         if self.seconds == 0 {
             return format!("{:<columns$}", "0s", columns = self.columns);
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Returns a group. The times are those of its start, its end, and its period.
+    /// Returns a group. The array contains its start, its end and its period, in seconds.
     fn group(priority: i32, [from, until, period]: [u64; 3], pods: Vec<PlanPod>) -> PlanGroup {
         let (from_seconds, until_seconds) = (from, until);
         let granted_seconds = Some(if pods.is_empty() { period } else { until - from });

@@ -74,11 +74,11 @@ fn of_cluster(cluster: &ClusterStatus) -> String {
     let mut line = match (cluster.unreachable_seconds, cluster.registered) {
         (Some(seconds), _) => {
             let span = human(i64::try_from(seconds).unwrap_or(i64::MAX));
-            // A connection error begins with the address, which is already shown.
+            // Remove the address from the beginning of a connection error, because it is already shown.
             let own = format!("{}: ", cluster.server);
             let why = cluster.error.as_ref().map(|why| why.strip_prefix(&own).unwrap_or(why));
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-            format!("{}, has not answered for {span}{why}", cluster.server)
+            format!("{}, has not responded for {span}{why}", cluster.server)
         }
         (None, true) => format!("{}, connected", cluster.server),
         (None, false) => format!("{}, the node is not registered yet", cluster.server),
@@ -90,7 +90,7 @@ fn of_cluster(cluster: &ClusterStatus) -> String {
         line += &format!("; {} lost", count(cluster.lost_events, "event"));
     }
     if cluster.name_conflict {
-        line += "; another machine acts as this node (`wherry events`)";
+        line += "; another machine acts as this node (see `wherry events`)";
     }
     line
 }
@@ -105,7 +105,7 @@ fn pods(out: &mut dyn Write, p: &PodCounts) -> std::io::Result<()> {
         (p.running, "running", not_ready),
         (p.pending, "pending", &[(p.waiting_for_room, "waiting for room")]),
         (p.succeeded, "succeeded", none),
-        // (A pod that is still being drained has not failed yet.)
+        // A pod that is still being drained has not failed yet.
         (p.failed, "failed", &[(p.rejected, "rejected"), (p.drained.min(p.failed), "drained")]),
         (p.terminating, "terminating", none),
     ] {
@@ -268,7 +268,7 @@ mod tests {
              Node:       not ready (KubeletNotReady)\n\
              Runtime:    containerd 1.6.20 at unix:///run/c.sock, ready, \
              but its network is not: cni plugin not initialized\n\
-             Cluster:    https://10.0.0.1:6443, has not answered for 121m: connection refused; 1 event waiting\n\
+             Cluster:    https://10.0.0.1:6443, has not responded for 121m: connection refused; 1 event waiting\n\
              PLEG:       healthy, last relist 0.4s ago\n\
              Pods:       3 desired, 2 running, 1 pending; 1 container running\n\
              Manifests:  4 files in /m, 1 error\n\
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(of_cluster(&new), "https://10.0.0.1:6443, the node is not registered yet");
         let shared = ClusterStatus { registered: true, lost_events: 2, name_conflict: true, ..new };
         let line =
-            "https://10.0.0.1:6443, connected; 2 events lost; another machine acts as this node (`wherry events`)";
+            "https://10.0.0.1:6443, connected; 2 events lost; another machine acts as this node (see `wherry events`)";
         assert_eq!(of_cluster(&shared), line);
     }
 

@@ -31,7 +31,7 @@ pub enum SortBy {
 
 #[derive(Clone, Debug)]
 pub struct TopQuery {
-    /// None: all pods.
+    /// The pod to show. None selects all pods.
     pub target: Option<PodTarget>,
     pub namespace: Option<String>,
     pub selector: Option<Selector>,
@@ -43,12 +43,13 @@ pub struct TopQuery {
     pub watch: Option<Duration>,
 }
 
-/// The usage of a container or of a whole pod. None: the value is not known yet, or not at all.
+/// The usage of a container or of a whole pod. A value is None if it is not known yet, or if the runtime does not
+/// report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Used {
-    /// In billionths of a CPU.
+    /// CPU usage, in billionths of a CPU.
     cpu: Option<u64>,
-    /// In bytes.
+    /// Memory usage, in bytes.
     memory: Option<u64>,
     restarts: u64,
 }

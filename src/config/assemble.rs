@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Checks the text of one configuration file on top of the defaults.
 pub fn check_text(path: &Path, text: &[u8]) -> Problems {
     let mut problems = Problems::default();
-    // A text that `is_configuration` has accepted is valid UTF-8.
+    // Text that `is_configuration` has accepted is valid UTF-8.
     let texts = [Text { path: path.to_owned(), text: String::from_utf8_lossy(text).into_owned() }];
     let flags = Flags { config: Some(path.to_owned()), config_dir: Some(PathBuf::new()), ..Flags::default() };
     assemble(&texts, &flags, &host_name(), &mut problems);
@@ -153,7 +153,7 @@ fn check_together(config: &Config, places: &BTreeMap<String, Place>, problems: &
     let ImageGcPolicy { high_percent, low_percent, min_age, max_age, .. } = config.image_gc;
     if low_percent >= high_percent {
         let (low, high) = ("imageGCLowThresholdPercent", "imageGCHighThresholdPercent");
-        // Report the field that was set: the low threshold may have its default.
+        // Report the field that was set, because the low threshold may have its default value.
         let (field, message) = match places.contains_key(low) {
             true => (low, format!("must be less than {high} ({high_percent}); it is {low_percent}")),
             false => (high, format!("must be more than {low} ({low_percent}); it is {high_percent}")),

@@ -61,7 +61,7 @@ impl Config {
             "imageServiceEndpoint": self.image_socket.as_deref().map_or(String::new(), endpoint),
             "kubeReserved": reserved(&self.node.kube_reserved),
             "logging": { "verbosity": self.verbosity },
-            // null: no limit.
+            // null means no limit.
             "maxParallelImagePulls": self.parallel_image_pulls(),
             "maxPods": self.node.max_pods,
             "memorySwap": { "swapBehavior": if self.limited_swap { "LimitedSwap" } else { "NoSwap" } },
@@ -86,7 +86,7 @@ impl Config {
     }
 }
 
-// A path may contain bytes that are not UTF-8.
+// Replaces bytes that are not UTF-8, which a path may contain but JSON cannot.
 fn path(path: &Path) -> String {
     path.display().to_string()
 }

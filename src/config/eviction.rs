@@ -31,14 +31,14 @@ const OTHER_SIGNALS: [&str; 3] = ["allocatableMemory.available", "containerfs.av
 /// Valid settings by the name of the signal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EvictionSettings {
-    /// None: the defaults.
+    /// None selects the defaults.
     hard: Option<BTreeMap<String, String>>,
     /// Whether missing hard thresholds have their defaults.
     pub merge_defaults: bool,
     soft: BTreeMap<String, String>,
     soft_grace: BTreeMap<String, Duration>,
     reclaim: BTreeMap<String, String>,
-    /// None: the default.
+    /// None selects the default.
     pub transition: Option<Duration>,
     pub max_grace: Duration,
 }

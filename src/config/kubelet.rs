@@ -362,7 +362,7 @@ pub static FIELDS: &[Field] = &[
     none("volumeStatsAggPeriod", FieldType::Duration),
 ];
 
-/// Parses a text with `read`. The empty string selects the default.
+/// Parses text with `read`. The empty string selects the default.
 fn or_default<T>(v: &FieldValue, read: fn(&str) -> Result<T, String>, default: fn(&Config) -> T) -> Result<T, String> {
     match v.text() {
         "" => Ok(default(&Config::default())),

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeServer {
-    /// 0: off.
+    /// The port of the server. 0 turns the server off.
     pub port: u16,
     /// The files of the serving certificate (`tlsCertFile`) and its key (`tlsPrivateKeyFile`).
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
     /// `serverTLSBootstrap`
     pub bootstrap: bool,
-    /// The CA of the clients' certificates. None: the CA of the kubeconfig.
+    /// The CA of the clients' certificates. None selects the CA of the kubeconfig.
     pub client_ca: Option<PathBuf>,
     /// `authentication.anonymous.enabled`
     pub anonymous: bool,

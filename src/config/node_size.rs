@@ -22,9 +22,9 @@ const PID: &str = "pid";
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notification {
     pub max_pods: u64,
-    /// 0: no limit.
+    /// Maximum number of pods for each CPU. 0 means no limit.
     pub pods_per_core: u64,
-    /// None: no limit.
+    /// Maximum number of processes and threads of a pod. None means no limit.
     pub pod_pids_limit: Option<u64>,
     pub system_reserved: BTreeMap<String, u64>,
     pub kube_reserved: BTreeMap<String, u64>,

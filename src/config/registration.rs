@@ -12,7 +12,7 @@ pub const DEFAULT: &str = "wherry.io/limited";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Registration {
-    /// None: the default taint.
+    /// The taints of the new node. None selects the default taint.
     pub taints: Option<Vec<Taint>>,
     pub provider_id: String,
 }

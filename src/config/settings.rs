@@ -41,24 +41,24 @@ pub struct Config {
     pub image_socket: Option<PathBuf>,
     pub runtime_request_timeout: Duration,
     pub healthz_address: IpAddr,
-    /// 0: off.
+    /// 0 turns the port off.
     pub healthz_port: u16,
     /// The listen address of the read-only port and of the node's server.
     pub address: IpAddr,
-    /// 0: off.
+    /// 0 turns the port off.
     pub read_only_port: u16,
     /// The listen address of the kubectl port.
     pub kubectl_address: IpAddr,
-    /// 0: off.
+    /// 0 turns the port off.
     pub kubectl_port: u16,
-    /// Absolute, without a trailing `/` (except for `/` itself).
+    /// The cgroup that contains the cgroups of pods: an absolute path without a trailing `/` (except for `/` itself).
     pub cgroup_root: String,
     pub cgroup_driver: CgroupDriver,
     pub cgroups_per_qos: bool,
     pub cluster_dns: Vec<IpAddr>,
-    /// Without a trailing dot. Empty if unset.
+    /// The DNS domain of the cluster, without a trailing dot. Empty if unset.
     pub cluster_domain: String,
-    /// None: pods get no resolver configuration from the host.
+    /// The resolv.conf of the host. None if pods get no resolver configuration from the host.
     pub resolv_conf: Option<PathBuf>,
     /// Whether containers without a seccomp profile use RuntimeDefault.
     pub seccomp_default: bool,
@@ -72,9 +72,9 @@ pub struct Config {
     /// The configured value. Use `parallel_image_pulls()`, which returns the effective one.
     pub serialize_image_pulls: Option<bool>,
     pub max_parallel_image_pulls: Option<u32>,
-    /// None: the default paths in `adapters::credentials`.
+    /// The docker configuration. None selects the default paths in `adapters::credentials`.
     pub docker_config: Option<PathBuf>,
-    /// The socket on which device plugins register. None: device plugins are turned off.
+    /// The socket on which device plugins register. None turns device plugins off.
     pub device_plugin_socket: Option<PathBuf>,
     pub image_credential_provider_config: Option<PathBuf>,
     pub image_credential_provider_bin_dir: Option<PathBuf>,
@@ -98,11 +98,11 @@ pub struct Config {
     pub node: node_size::Notification,
     /// The configured values. Use `shutdown`, which contains the effective ones.
     pub shutdown_configured: shutdown::Notification,
-    /// The groups of S1. Empty: graceful shutdown is off.
+    /// The groups of S1. Empty if graceful shutdown is off.
     pub shutdown: Groups,
     /// The directory for the logind drop-in (S2).
     pub logind_conf_dir: PathBuf,
-    /// The kubeconfig with which the node is a member of a cluster. None: the node has only the pods of its manifests.
+    /// The kubeconfig through which the node joins a cluster. None if the node runs only the pods of its manifests.
     pub kubeconfig: Option<PathBuf>,
     /// Whether traffic with the API server costs money.
     pub metered_connection: bool,

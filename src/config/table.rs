@@ -1,9 +1,9 @@
 //! Reads a document according to a table of its fields.
 //!
-//! A table contains every field of a kind, including those that Wherry does not implement. So a misspelt field can be
-//! told from a field without an effect, and wrong types are detected in all fields. A field is *honoured* (a function
-//! sets it), has inner fields, or has no effect. A field without an effect causes a warning, unless its value is
-//! empty (`{}`, `0s`, `""`; kubeadm writes many of these).
+//! A table contains every field of a kind, including those that Wherry does not implement. Therefore, a misspelt field
+//! can be told from a field without an effect, and wrong types are detected in all fields. A field is *honoured* (a
+//! function sets it), has inner fields, or has no effect. A field without an effect causes a warning, unless its value
+//! is empty (`{}`, `0s`, `""`; kubeadm writes many of these).
 
 use crate::api::duration;
 use crate::config::field_value::{FieldValue, Wrong};

@@ -41,11 +41,11 @@ pub struct EngineConfig {
     pub parallel_reads: usize,
     /// A2: the node's name, labels and allocatable resources.
     pub node: NodeFacts,
-    /// The garbage collection of images.
+    /// Image garbage collection.
     pub image_gc: ImageGcPolicy,
     /// Node-pressure eviction.
     pub eviction: EvictionPolicy,
-    /// The rotation of container logs.
+    /// Container log rotation.
     pub log_rotation: RotationPolicy,
     /// A directory on the node's file system (`nodefs`): the root directory.
     pub root: String,
@@ -62,7 +62,7 @@ pub struct FixedConfig {
     pub owner: String,
     /// The manifest directory.
     pub manifests: String,
-    /// `openSecrets: Refuse`: a Secret in a manifest that every user of the machine can read is an error.
+    /// `openSecrets: Refuse`: it is an error if every user of the machine can read a manifest that contains a Secret.
     pub refuse_open_secrets: bool,
     /// The kernel's id of this boot. A recorded shutdown with another boot id is over.
     pub boot_id: String,
@@ -72,7 +72,7 @@ pub struct FixedConfig {
     pub seed: u64,
 }
 
-/// The settings of a member of a cluster. They are fixed at the start.
+/// The settings of a node that is a member of a cluster. They are fixed at the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClusterConfig {
     /// The addresses of this machine at the start or the reload, the preferred one first. `cluster::addresses` tracks
@@ -81,18 +81,18 @@ pub struct ClusterConfig {
     /// The taints and the provider id only apply to a new Node object.
     pub taints: Vec<Taint>,
     pub provider_id: String,
-    /// Does not contain the runtime's version, which is not known yet.
+    /// `status.nodeInfo`, except for the runtime's version, which is not known yet.
     pub info: NodeInfo,
-    /// The traffic with the API server.
+    /// How often the node talks to the API server.
     pub traffic: Traffic,
-    /// The access to the node's server.
+    /// The access control of the node's server.
     pub reviews: access::Policy,
     /// How Secrets and tokens are stored on the disk. A change takes effect at the next start.
     pub sealing: SealingSettings,
     pub serving: ServingIssuer,
 }
 
-/// The issuer of the certificate of the node's server.
+/// Who issues the certificate of the node's server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum ServingIssuer {
     /// Wherry itself, or an administrator: the engine has no part in it.

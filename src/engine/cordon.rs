@@ -52,7 +52,7 @@ impl Cordon {
         self.next(outbox).pop()
     }
 
-    /// Handles the end of a write or removal of the record. Returns the answers, and whether the node's state has
+    /// Handles the end of writing or removing the record. Returns the answers, and whether the node's state has
     /// changed.
     pub fn answered(&mut self, op: OpId, result: Result<(), OpError>, outbox: &mut Outbox) -> (Vec<Answer>, bool) {
         let Some(change) = self.change.take_if(|change| change.op == op) else { return (Vec::new(), false) };
@@ -61,7 +61,7 @@ impl Cordon {
             self.on = change.on;
             let (reason, message) = match change.on {
                 true => (Reason::NodeNotSchedulable, "the node is cordoned: pods that have never started do not start"),
-                false => (Reason::NodeSchedulable, "the node is not cordoned any more: pods that waited may start"),
+                false => (Reason::NodeSchedulable, "the node is no longer cordoned: pods that waited may start"),
             };
             outbox.emit_node_event(Severity::Normal, reason, message.to_owned());
         }

@@ -19,7 +19,7 @@ const MAX_PLUGINS: usize = 64;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Devices {
-    /// By resource.
+    /// The plugins, by resource.
     plugins: BTreeMap<String, Plugin>,
     /// By resource: the devices that pods have.
     used: BTreeMap<String, BTreeMap<String, Uid>>,
@@ -108,7 +108,7 @@ impl Devices {
         self.plugins.get(resource).is_some_and(|plugin| plugin.registration.pre_start)
     }
 
-    /// G2: finds the first resource that the pod requests and that no plugin provides in this amount now. Returns a
+    /// G2: finds the first resource that the pod requests and of which no plugin provides enough now. Returns a
     /// message for people. `configured`: the resources that the configuration of the node provides.
     pub fn missing(&self, requested: &Resources, configured: &Resources) -> Option<String> {
         let mut all = requested.iter().filter(|(name, _)| is_device_resource(name) && configured.get(name) == 0);
@@ -130,7 +130,7 @@ impl Devices {
         self.plugins.keys().map(String::as_str)
     }
 
-    /// Returns the numbers of devices of all plugins for the API server, by resource. A lost plugin has no devices
+    /// Returns how many devices the plugins provide, by resource, for the API server. A lost plugin has no devices
     /// *(ours: a kubelet shows them as unhealthy for five minutes)*.
     pub fn amounts(&self) -> BTreeMap<String, DeviceAmount> {
         let amount = |plugin: &Plugin| DeviceAmount {
@@ -150,7 +150,7 @@ impl Devices {
         for (resource, plugin) in &self.plugins {
             let used = || self.used.get(resource).into_iter().flatten().map(|(id, _)| id);
             let count = |ids: BTreeSet<&String>| ids.len() as u64;
-            // The configuration of the node takes precedence.
+            // The configuration of the node takes precedence over plugins.
             if node.capacity.get(resource) == 0 {
                 node.capacity.set(resource, count(plugin.all().chain(used()).collect_set()));
                 node.allocatable.set(resource, count(plugin.healthy().chain(used()).collect_set()));
@@ -188,7 +188,7 @@ impl Devices {
         }
     }
 
-    /// Marks the devices that a pod of a previous run has.
+    /// Marks as used the devices that a pod of a previous run has.
     pub fn restore(&mut self, uid: &Uid, devices: &PodDevices) {
         for (resource, granted) in devices.values().flatten() {
             let used = self.used.entry(resource.clone()).or_default();

@@ -212,7 +212,7 @@ pub enum RuntimeCall {
     StartContainer {
         id: ContainerId,
     },
-    /// SIGTERM, and SIGKILL after `grace`. The deadline of the operation is longer.
+    /// Send SIGTERM, and SIGKILL after `grace`. The deadline of the operation is longer.
     StopContainer {
         id: ContainerId,
         grace: Duration,
@@ -274,7 +274,7 @@ pub struct CreateContainer {
     pub ips: Vec<String>,
     /// Environment, command and arguments.
     pub process: Expanded,
-    /// The answer to `PrepareContainer`, the volumes, and the mounts of device plugins.
+    /// The mounts in the answer to `PrepareContainer`, those of the volumes, and those of device plugins.
     pub mounts: Vec<Mount>,
     /// The device nodes, annotations and CDI devices of device plugins. `process` contains their environment
     /// variables.
@@ -407,7 +407,7 @@ pub enum LogindCall {
     ListInhibitors,
 }
 
-/// A key is `kind/name`. The value is JSON in a format of the engine.
+/// A key is `kind/name`. The value is JSON in a format that the engine defines.
 #[derive(Clone, PartialEq)]
 pub enum RecordChange {
     Put {
@@ -461,7 +461,7 @@ pub struct ContainerEnd {
     pub pod: Rc<Pod>,
     pub container: String,
     pub restart_count: i32,
-    /// Includes the termination message.
+    /// The end of the container, including its termination message.
     pub end: ContainerStateTerminated,
 }
 

@@ -155,22 +155,22 @@ pub enum DeviceEvent {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PodDirectory {
     pub uid: Uid,
-    /// Taken from the pod's log directory. If there is none, a name that no pod can have.
+    /// The name in the pod's log directory or, without such a directory, a name that no pod can have.
     pub name: FullName,
-    /// For messages.
+    /// The path, for messages.
     pub path: String,
 }
 
 /// The answer to `PrepareContainer`: the files of the container exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Prepared {
-    /// In the order of the request.
+    /// The mounts, in the order of the request.
     pub mounts: Vec<Mount>,
     /// The node's IP addresses, preferred first, if they were requested.
     pub host_ips: Vec<String>,
 }
 
-// For the same reason as `Event`.
+// The lint is disabled for the same reason as for `Event`.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {

@@ -1,4 +1,4 @@
-//! The settings of the garbage collection of images.
+//! The settings of image garbage collection.
 
 use serde::Serialize;
 use std::time::Duration;

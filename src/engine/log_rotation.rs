@@ -1,4 +1,4 @@
-//! Rotation of container logs (L1 to L3).
+//! Container log rotation (L1 to L3).
 //!
 //! The kernel reports the first write to a log since its last check, so a container that writes nothing costs
 //! nothing. A check of the size follows, at most once per interval. A log that has reached the maximum size is
@@ -80,7 +80,7 @@ struct Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Part {
     Check,
-    /// L2: it occupies a rotation worker.
+    /// L2: the operation occupies a rotation worker.
     Rotation,
 }
 

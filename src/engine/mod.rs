@@ -3,7 +3,7 @@
 //! Read `event`, `effect` and `op` first, then `node`, which composes the machines:
 //! - `desired`, `pod`, `admission`, `shutdown`, `pleg`, `runtime`, `control`: docs/architecture.md describes them;
 //! - `eviction`: node-pressure eviction;
-//! - `log_rotation`: the rotation of container logs;
+//! - `log_rotation`: container log rotation;
 //! - `devices`: the devices of device plugins; `user_namespaces`: the ids of pods with `hostUsers: false`;
 //! - `probe`: container probes; `handler`: the handlers of probes and hooks; `target`: their destinations;
 //!   `handler_result`: how their results are judged;

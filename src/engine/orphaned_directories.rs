@@ -1,8 +1,8 @@
 //! Pod directories without a known pod, and when each one can be removed. They have two causes. If Wherry is killed
-//! between the creation of a pod's directory and its record, and the manifest is removed meanwhile, neither a record
-//! nor the runtime nor a manifest refers to the directory. After a cancelled RunPodSandbox, the runtime may still
-//! create the pod's cgroup when everything else of the pod is gone; the empty directory remains as a marker of this
-//! possibility. The marker survives a kill of Wherry (W26).
+//! after it has created a pod's directory and before it has written the pod's record, and the manifest is removed
+//! meanwhile, neither a record nor the runtime nor a manifest refers to the directory. After a cancelled
+//! RunPodSandbox, the runtime may still create the pod's cgroup when everything else of the pod is gone; the empty
+//! directory remains as a marker of this possibility. The marker remains even if Wherry is killed (W26).
 //!
 //! When the records, the runtime and the manifests have been read and no late cgroup can appear any more, the node
 //! creates a worker that removes the directory together with the cgroup. A pod that returns meanwhile takes over the
@@ -44,7 +44,7 @@ pub struct OrphanedDirectories {
 impl OrphanedDirectories {
     /// Stores the directories that were found at the start. `is_known`: the pod has a worker.
     pub fn found(&mut self, found: Vec<PodDirectory>, is_known: impl Fn(&Uid) -> bool, now: Boot) {
-        // A call of a previous run may still be in progress.
+        // A call of a previous run may still be in progress, so a cgroup may still appear until this time.
         let due = now + LATE;
         for PodDirectory { uid, name, path } in found {
             if !is_known(&uid) {
@@ -80,8 +80,8 @@ impl OrphanedDirectories {
         taken
     }
 
-    /// Returns the earliest due time after `now`, the time of the last step. A directory that was already due then
-    /// waits for the first list or the manifests, each of which causes a step.
+    /// Returns the earliest due time after `now`, the time of the last step. A directory that is due at `now` waits
+    /// for the first list or the manifests, and each of these causes a step.
     pub fn next_deadline(&self, now: Boot) -> Option<Boot> {
         self.by_pod.values().map(|orphan| orphan.due).filter(|due| *due > now).min()
     }

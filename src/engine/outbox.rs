@@ -34,7 +34,8 @@ pub struct Outbox {
 #[derive(Clone, Debug)]
 pub struct BegunRecord {
     pub op: OpId,
-    /// The key of a record that is written. None: no answer depends on the success of a removal.
+    /// The key of the record, if it is written. None if it is removed: no answer depends on whether a removal
+    /// succeeds.
     pub written: Option<String>,
 }
 

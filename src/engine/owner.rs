@@ -28,13 +28,13 @@ pub enum Owner {
     Stream,
     /// A read of the resource usage.
     Usage,
-    /// The garbage collection of images.
+    /// Image garbage collection.
     Images,
-    /// The record of the use of images.
+    /// The record of image use.
     ImageRecord,
     /// Node-pressure eviction.
     Eviction,
-    /// The rotation of container logs.
+    /// Container log rotation.
     Logs,
     /// A user's list of images.
     ImageList,

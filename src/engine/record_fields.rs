@@ -29,7 +29,7 @@ pub fn put<T: Serialize>(of: &T, all: &mut Fields) {
 pub fn parse(text: &str, version: u64) -> Result<Fields, RecordError> {
     match crate::engine::record_error::parse(text, version)? {
         Value::Object(all) => Ok(all),
-        // (Not reached: only an object can have a version.)
+        // Not reached: only an object can have a version.
         _ => Err(RecordError::Version { found: None, read: version }),
     }
 }

@@ -1,4 +1,4 @@
-//! The settings of the rotation of container logs.
+//! The settings of container log rotation.
 
 use serde::Serialize;
 use std::time::Duration;

@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The interval between two status calls while the runtime is not ready, and otherwise (`STATUS_PERIOD`).
+/// The interval between two status calls while the runtime is not ready. Otherwise `STATUS_PERIOD` applies.
 const STATUS_SOON: Duration = Duration::from_secs(1);
 const STATUS_PERIOD: Duration = Duration::from_secs(60);
 
@@ -101,7 +101,7 @@ impl Runtime {
         self.fact.as_ref().map(|f| format!("{}://{}", f.name, f.version)).unwrap_or_default()
     }
 
-    /// Returns the time of the next status call. None: a call is in flight, or there is no connection; the next
+    /// Returns the time of the next status call. None if a call is in flight, or if there is no connection: the next
     /// connection causes a call.
     pub fn next_status(&self) -> Option<Boot> {
         self.next_status
@@ -143,10 +143,10 @@ impl Runtime {
                 let why = why.as_deref().unwrap_or("not connected yet");
                 return Err(format!("no connection to the container runtime: {why}"));
             }
-            Connection::Up { answered: false } => return Err("the container runtime has not answered yet".into()),
+            Connection::Up { answered: false } => return Err("the container runtime has not responded yet".into()),
             Connection::Up { answered: true } => {}
         }
-        let Some(fact) = &self.fact else { return Err("the container runtime has not answered yet".into()) };
+        let Some(fact) = &self.fact else { return Err("the container runtime has not responded yet".into()) };
         match (&fact.runtime_not_ready, &fact.network_not_ready) {
             (Some(why), _) => Err(format!("the container runtime is not ready: {why}")),
             (None, Some(why)) => Err(format!("the container runtime's network is not ready: {why}")),
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(runtime.check(), Err("no connection to the container runtime: EOF".into()));
         runtime.connected();
         assert!(!runtime.is_ready() && runtime.network_ready(), "the last status stays known");
-        assert_eq!(runtime.check(), Err("the container runtime has not answered yet".into()));
+        assert_eq!(runtime.check(), Err("the container runtime has not responded yet".into()));
     }
 
     #[test]

@@ -24,7 +24,7 @@ const PULL_PATIENCE: Duration = Duration::from_secs(300);
 pub const READ_PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum number of calls in flight, hanging ones included, as a multiple of the limit.
 const HANGING: usize = 16;
-/// Divisor of the patience after a call of the same pod hung.
+/// After a call has hung, the patience for the next call of the same pod is divided by this.
 const SUSPECT: u32 = 5;
 
 /// The calls of one class that are in flight, at most one for each pod.
@@ -287,7 +287,7 @@ mod tests {
             (slots.ahead_of(&uid(3)), slots.ahead_of(&uid(1)), slots.ahead_of(&uid(5))),
             (Some(0), Some(2), None)
         );
-        // A repeated request does not change the place, and a newcomer does not overtake.
+        // A repeated request does not change a pod's place in the queue, and a newcomer does not overtake.
         assert!(!slots.take(&uid(1), at(1)) && !slots.take(&uid(0), at(1)));
         for n in [3, 9, 1, 0] {
             assert_eq!(slots.grant(at(2)), None);

@@ -56,7 +56,7 @@ pub struct Destination {
 }
 
 impl Target {
-    /// Returns the host name that has to be looked up before the handler starts. (A gRPC probe has no host.)
+    /// Returns the host name that has to be looked up before the handler starts. A gRPC probe has no host.
     pub fn name(&self) -> Option<&str> {
         let to = match self {
             Target::Http(http) => &http.to,

@@ -23,7 +23,7 @@ impl UserNamespaces {
         }
         let taken: BTreeSet<IdRange> = self.held.values().chain(&self.listed).copied().collect_set();
         let mut range = IdRange::preferred(uid);
-        // (There are many more ranges than pods.)
+        // The loop ends because there are many more ranges than pods.
         while taken.contains(&range) {
             range = range.next();
         }

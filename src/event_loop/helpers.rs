@@ -1,6 +1,6 @@
-//! Helper threads for work that can block: fsync, the removal of a large tree, a path on a hung network file system.
-//! The main thread sends jobs to a thread over that thread's own channel, one at a time. The answers of all threads
-//! arrive over one shared channel, and a waker wakes the event loop. Nothing else is shared.
+//! Helper threads for work that can block: fsync, removing a large tree, accessing a path on a hung network file
+//! system. The main thread sends jobs to a thread over that thread's own channel, one at a time. The answers of all
+//! threads arrive over one shared channel, and a waker wakes the event loop. Nothing else is shared.
 //!
 //! Each class of jobs has its own threads and queue (`pool`). A slow or hung class does not delay other classes: a hung
 //! manifest never delays the writing of a record.
@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub struct Helpers<A> {
     answering: Answering<A>,
     answers: Receiver<(u64, A)>,
-    /// In the order of `Class::ALL`.
+    /// The pools, in the order of `Class::ALL`.
     pools: [Pool<A>; Class::ALL.len()],
     next_job: u64,
     next_thread: u64,

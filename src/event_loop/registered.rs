@@ -15,7 +15,7 @@ impl EventLoop {
         parse(&text)
     }
 
-    /// Reports whether `token` is that of the loop's timerfd.
+    /// Reports whether `token` belongs to the loop's timerfd.
     pub fn is_timer(token: Token) -> bool {
         token == super::poll::TIMER
     }

@@ -87,7 +87,7 @@ impl KubectlApi {
         }
         let version = self.objects.versions.current();
         let number = |field| asked.query.number(field).map_err(Failure::bad_request);
-        // The whole list is always sent, regardless of the limit.
+        // Only check the limit: the whole list is always sent.
         number("limit")?;
         number("timeoutSeconds")?;
         let requested = number("resourceVersion")?.unwrap_or(0);
@@ -236,7 +236,7 @@ fn document(target: &Target, architecture: &str, accept: &str, is_verbose: bool)
     }))
 }
 
-/// Answers a review, the only object that a client creates and that is not stored.
+/// Answers a review, which is the only object that is not stored when a client creates it.
 fn review(asked: &Asked<'_>, body: &[u8]) -> Result<NextStep> {
     let kind = asked.path.resource.kind;
     let object = object(body, asked.request.media_type)?;

@@ -79,8 +79,7 @@ impl ChangeOptions {
     }
 }
 
-/// W4: handles the deletion of a pod that is already terminating. A grace period can only shorten the one that has
-/// started.
+/// W4: handles the deletion of a pod that is already terminating. A new grace period can only shorten the current one.
 fn delete_again(key: Key, live: Value, options: &ChangeOptions) -> NextStep {
     let Some(grace) = options.grace.filter(|_| !options.dry_run) else {
         return NextStep::Respond(ApiResponse::json(&live));

@@ -12,12 +12,13 @@ use crate::engine::control::RequestId;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a client waits for the engine to accept a change. (The manifests may be on a slow file system.)
+/// How long a client waits for the engine to accept a change. It is long because the manifests may be on a slow file
+/// system.
 pub(super) const ACCEPT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum number of changes that wait for a helper or for the engine.
 const MAX_CHANGES: usize = 64;
 
-/// A change that a client has requested. (It does not implement `Debug`, because it may contain a Secret.)
+/// A change that a client has requested. It does not implement `Debug`, because it may contain a Secret.
 pub struct RequestedChange {
     pub(super) of: ChangeOf,
     pub(super) file: FileChange,
@@ -26,18 +27,18 @@ pub struct RequestedChange {
 /// The object of a change.
 pub(super) struct ChangeOf {
     pub(super) key: Key,
-    /// Only check the change.
+    /// Whether to only check the change.
     pub(super) dry_run: bool,
-    /// For the removal of a pod, the client's grace period. It can only shorten the pod's own.
+    /// If the change removes a pod, the client's grace period. It can only shorten the pod's own.
     pub(super) grace: Option<Duration>,
 }
 
 /// What a helper does with the manifests.
 pub struct FileChange {
-    /// The path of the file that currently defines the object. None: the object gets a new file.
+    /// The path of the file that currently defines the object. None if the object gets a new file.
     pub file: Option<String>,
     pub manifest: ManifestEdit,
-    /// Only check the change.
+    /// Whether to only check the change.
     pub dry_run: bool,
 }
 
@@ -70,8 +71,10 @@ impl ChangeQueue {
         self.running.is_none() && self.waiting.is_empty() && self.written.is_empty()
     }
 
+    /// Appends a change to the queue.
+    ///
     /// # Errors
-    /// Too many changes are pending. A written change is included even if its client has disconnected.
+    /// Too many changes are pending. A written change counts even if its client has disconnected.
     pub(super) fn push(&mut self, request: RequestId, change: RequestedChange) -> Result<()> {
         if self.waiting.len() + self.written.len() >= MAX_CHANGES {
             return Err(Failure::too_many_requests("too many changes at the same time"));

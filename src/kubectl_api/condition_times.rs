@@ -1,4 +1,4 @@
-//! Since when each condition of the node has had its status.
+//! Records when the status of each node condition last changed.
 
 use crate::api::kept_reports::KeptCondition;
 use crate::api::ordered::CollectOrdered;
@@ -7,11 +7,11 @@ use crate::engine::node::Engine;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// For this long after the start, a node that has not been ready yet is not recorded as not ready: it may just be
-/// starting.
+/// During this time after the start, a node that has not been ready yet is not recorded as not ready, because it may
+/// just be starting.
 const START: Duration = Duration::from_secs(30);
 
-/// Since when each condition of the node has had its status.
+/// The status of each node condition, and when it last changed.
 #[derive(Debug, Default)]
 pub struct ConditionTimes {
     conditions: BTreeMap<String, (bool, Wall)>,
@@ -59,13 +59,13 @@ impl ConditionTimes {
         true
     }
 
-    /// Returns since when the condition has had this status, or None if that has not been recorded.
+    /// Returns when the condition changed to this status, or None if that has not been recorded.
     pub fn since(&self, kind: &str, is_true: bool) -> Option<Wall> {
         self.conditions.get(kind).filter(|(noted, _)| *noted == is_true).map(|(_, since)| *since)
     }
 }
 
-/// The conditions of the node that are about pressure.
+/// The pressure conditions of the node.
 pub const PRESSURE: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
 pub const READY: &str = "Ready";
 

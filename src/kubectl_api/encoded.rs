@@ -28,7 +28,7 @@ struct Entry {
 /// How a line of a watch is encoded. This is the key of a cached line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
-    /// `ADDED`, `MODIFIED`.
+    /// The type of the line: `ADDED` or `MODIFIED`.
     pub kind: &'static str,
     pub format: Format,
     pub include: Include,

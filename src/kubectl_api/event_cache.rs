@@ -33,7 +33,7 @@ const MAX_MESSAGE: usize = 1024;
 /// One occurrence of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Occurrence<'a> {
-    /// None: an event of the node.
+    /// The pod. None for an event of the node.
     pub pod: Option<(&'a Uid, &'a FullName)>,
     /// The path of a container in the pod: `spec.containers{main}`.
     pub field_path: Option<&'a str>,
@@ -73,7 +73,7 @@ pub struct EventPosition {
 struct OfPod {
     name: FullName,
     gone: bool,
-    /// Sorted by time of the last occurrence.
+    /// The events, sorted by the time of their last occurrence.
     events: VecDeque<Kept>,
 }
 
@@ -145,7 +145,7 @@ impl EventCache {
                 let pod = self.pods.entry(uid.clone()).or_insert_with(new);
                 // A forgotten pod may return under the same UID.
                 pod.gone = false;
-                // A queue that grows by itself doubles its capacity, and most pods have few events.
+                // Grow by one, because most pods have few events and a queue that grows by itself doubles its capacity.
                 pod.events.reserve_exact(1);
                 pod.events.push_back(event);
             }
@@ -256,8 +256,8 @@ impl EventCache {
         false
     }
 
-    /// Returns the number of events after this position that were dropped before they could be sent. (If more than
-    /// `DROPPED` events were dropped, the result may include events that were sent.)
+    /// Returns the number of events after this position that were dropped before they could be sent. If more than
+    /// `DROPPED` events were dropped, the result may include events that were sent.
     fn lost(&self, position: EventPosition) -> u64 {
         let since = self.drops - position.drops;
         let known = usize::try_from(since).map_or(DROPPED, |since| since.min(self.dropped.len()));

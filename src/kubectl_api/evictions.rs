@@ -37,7 +37,7 @@ impl KubectlApi {
         Ok(NextStep::Ask { request: Request::Evict { uid, grace }, after, log })
     }
 
-    /// Handles a change of the node (A10).
+    /// Handles a change to the node (A10).
     pub(super) fn change_node(&self, asked: &Asked<'_>, change: &write::ObjectChange) -> Result<NextStep> {
         let name = asked.path.name.as_deref().unwrap_or_default();
         let node = key_of(asked.path).and_then(|key| self.object(asked.snapshot, &key));

@@ -39,8 +39,8 @@ impl KubectlApi {
         self.objects.stale_manifests = true;
     }
 
-    /// Reports whether the next `follow` starts to follow the node again, so that the node's addresses must be set
-    /// before.
+    /// Reports whether the next `follow` starts to follow the node again, in which case the node's addresses must be
+    /// set first.
     pub fn needs_addresses(&self, has_clients: bool) -> bool {
         matches!(self.objects.pods, PodNotes::Paused { .. }) && (has_clients || !self.changes.is_empty())
     }
@@ -50,8 +50,8 @@ impl KubectlApi {
         self.objects.addresses = addresses;
     }
 
-    /// Gives versions to all changes. `has_clients`: a client is connected. Returns a function that reports whether
-    /// objects of a kind have changed, or None if nothing has changed.
+    /// Assigns versions to all changes. `has_clients` tells whether a client is connected. Returns a function that
+    /// reports whether objects of a kind have changed, or None if nothing has changed.
     pub fn follow<'a>(
         &'a mut self,
         snapshot: &Snapshot<'_>,
@@ -69,7 +69,7 @@ impl KubectlApi {
             for name in &pods {
                 self.follow_pod(snapshot, name);
             }
-            // (Events that expire are not noted as a change.)
+            // Events that expire are not noted as a change.
             if std::mem::take(&mut self.objects.stale_events) || resumed {
                 self.follow_events(snapshot);
             }
@@ -193,7 +193,7 @@ impl KubectlApi {
         }
     }
 
-    /// Gives a version to a change of the node by a request.
+    /// Assigns a version to a change that a request has made to the node.
     pub(super) fn follow_changed_node(&mut self, snapshot: &Snapshot<'_>) {
         self.objects.node_read = Some(snapshot.now.boot);
         self.follow_node(snapshot);

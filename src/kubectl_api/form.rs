@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub enum BodyProgress {
     /// More can be written at once.
     Piece,
-    /// Everything that is available now. More follows after a change, or at a later time.
+    /// Everything that is available now has been written. More follows after a change, or at a later time.
     Everything,
     /// The body is complete.
     Whole,

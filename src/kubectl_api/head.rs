@@ -36,6 +36,8 @@ impl KubectlApi {
     }
 }
 
+/// Checks the head of a request, and returns the request in its parsed form.
+///
 /// # Errors
 /// The client has no access, the target does not exist, or the target does not support the method.
 pub(super) fn admit(snapshot: &Snapshot<'_>, request: &ApiRequest<'_>) -> Result<Admitted> {
@@ -82,7 +84,7 @@ fn check_origin(node: &str, request: &ApiRequest<'_>) -> Result<()> {
     let name = name.trim_start_matches('[').trim_end_matches(']');
     let is_own = access::dns_names(node).iter().any(|own| own.eq_ignore_ascii_case(name));
     let known = is_own || name.parse::<IpAddr>().is_ok();
-    if known { Ok(()) } else { Err(Failure::forbidden_request(format!("this server has no name {name:?}"))) }
+    if known { Ok(()) } else { Err(Failure::forbidden_request(format!("{name:?} is not a name of this server"))) }
 }
 
 /// Returns the verb that an authorizer sees.

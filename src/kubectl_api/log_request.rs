@@ -1,4 +1,4 @@
-//! Determines which part of which log a request asks for.
+//! Determines which log a request asks for, and which part of it.
 
 use super::request::Result;
 use super::snapshot::Snapshot;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// The requested log, and the requested part of it.
 #[derive(Clone, Debug)]
 pub struct LogRequest {
-    /// (A `Uid` cannot be passed to a helper thread.)
+    /// The UID of the pod as a string, because a `Uid` cannot be passed to a helper thread.
     pub uid: String,
     pub container: String,
     pub directory: PathBuf,

@@ -66,8 +66,8 @@ fn item<'a>(view: &PodView<'a>, wherry: Option<Own<'a>>) -> Item<'a> {
     Item { metadata, spec, status: view.status, wherry }
 }
 
-/// Adds the default DNS policy, as a kubelet does. (The stored spec does not contain it, because only a pod that
-/// names a policy gets a warning.)
+/// Adds the default DNS policy, as a kubelet does. The stored spec does not contain the default, because only a pod
+/// that names a policy gets a warning.
 fn with_dns_policy(spec: &k8s::PodSpec) -> Cow<'_, k8s::PodSpec> {
     let mut spec = Cow::Borrowed(spec);
     if spec.dns_policy.is_none() {

@@ -15,7 +15,7 @@ pub struct VerifiedClient {
     /// The common name (CN).
     pub name: String,
     pub role: Role,
-    /// When the certificate expires. (If the clock is set meanwhile, this takes effect with the next request.)
+    /// When the certificate expires. If the clock is set meanwhile, the time is corrected with the next request.
     pub expires: Boot,
 }
 

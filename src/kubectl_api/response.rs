@@ -6,7 +6,7 @@ use serde_json::Value;
 
 const JSON: &str = "application/json";
 
-/// A response. (It does not implement `Debug`, because the body may contain a Secret.)
+/// A response. It does not implement `Debug`, because the body may contain a Secret.
 pub struct ApiResponse {
     pub status: u16,
     pub content_type: &'static str,

@@ -63,6 +63,8 @@ enum Settled {
 }
 
 impl KubectlApi {
+    /// Queues a change that a client has requested.
+    ///
     /// # Errors
     /// Too many changes are pending.
     pub fn queue_change(&mut self, request: RequestId, change: RequestedChange) -> Result<()> {
@@ -145,7 +147,7 @@ impl KubectlApi {
         let live = self.object(snapshot, key);
         if edited.outcome == EditOutcome::Removed {
             let object = match live {
-                // A pod that is terminating.
+                // The pod still exists and is terminating.
                 Some(object) if key.kind == Kind::Pod => object,
                 _ => json!({
                     "kind": "Status",

@@ -14,7 +14,7 @@ use crate::api::kube::versions::Key;
 use crate::engine::control::{Request, StreamRequest};
 use serde_json::Value;
 
-/// The first step of a request. (It does not implement `Debug`, like every type that may contain a Secret.)
+/// The first step of a request. It does not implement `Debug`, like every type that may contain a Secret.
 pub struct FirstStep {
     /// The verb for the metric, if the client may make the request.
     pub verb: Option<&'static str>,
@@ -56,7 +56,7 @@ pub enum NextStep {
 pub enum AfterAnswer {
     /// Responds to the eviction of the pod with this name.
     Evicted(String),
-    /// Responds to a change of the node.
+    /// Responds to a change to the node.
     Cordoned,
     /// Responds to the deletion, with a grace period, of a pod that is already terminating. `live` is the pod before
     /// the deletion.
@@ -71,7 +71,7 @@ pub enum AfterAnswer {
 #[derive(Debug)]
 pub struct Measurement {
     pub selection: Selection,
-    /// The request names one object.
+    /// Whether the request names one object.
     pub single: bool,
     pub format: Format,
     pub include: Include,

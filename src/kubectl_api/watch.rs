@@ -29,7 +29,7 @@ pub struct Watch {
     pub columns: bool,
     /// Whether a bookmark must still mark the end of the initial state.
     pub initial: bool,
-    /// None: the client does not want bookmarks.
+    /// None if the client does not want bookmarks.
     pub bookmarks: Option<Bookmarks>,
     /// The objects that the client may have. Set only if objects can stop matching the selection.
     pub selected: Option<BTreeSet<Key>>,
@@ -141,7 +141,7 @@ impl KubectlApi {
         let all = self.objects.versions.keys(watch.selection.resource.kind);
         let known = all.filter(|key| watch.selection.may_contain(&key.namespace, &key.name));
         let selected = known.filter(|key| {
-            // An object that has changed since may have been selected.
+            // An object that has changed since then may have been selected before.
             self.objects.versions.of(key) > version
                 || self.object(snapshot, key).is_some_and(|object| watch.selection.contains(&object))
         });
@@ -149,7 +149,7 @@ impl KubectlApi {
     }
 }
 
-/// Returns the type of the event with which a watch reports a change of an object, or None if it does not report the
+/// Returns the type of the event with which a watch reports a change to an object, or None if it does not report the
 /// change.
 fn event_kind(watch: &mut Watch, key: &Key, object: &Value, is_new: bool) -> Option<&'static str> {
     let contains = watch.selection.contains(object);

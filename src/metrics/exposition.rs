@@ -23,7 +23,7 @@ pub struct Family<'a> {
     text: &'a mut String,
     name: &'static str,
     kind: Kind,
-    /// One line, without a backslash.
+    /// The help text: one line without a backslash.
     help: &'static str,
     /// Whether the lines HELP and TYPE have been written.
     begun: bool,

@@ -1,4 +1,5 @@
-//! The table of all metric families of `/metrics`, in the order of the page. (The families of `process` follow them.)
+//! The table of all metric families of `/metrics`, in the order of the page. The families of `process` follow them on
+//! the page.
 //!
 //! A row has the kind, the constant with which the code sets the values, the name, the names of the labels, the
 //! bucket bounds of a histogram, and the help text. The type of the constant contains the kind and the number of
@@ -25,7 +26,7 @@ pub(super) struct Row {
     pub kind: Kind,
     /// In their order on the page, which is also the order of the values in the code.
     pub labels: &'static [&'static str],
-    /// The upper bounds of the buckets of a histogram, without +Inf.
+    /// The upper bucket bounds of a histogram, without +Inf.
     pub bounds: &'static [f64],
     /// A sentence.
     pub help: &'static str,
@@ -181,15 +182,15 @@ families! {
     Counter SERVING_CERTIFICATE_ERRORS = "kubelet_server_expiration_renew_errors" []
         "Number of failed requests for and renewals of the serving certificate of the node.";
     Gauge API_SERVER_CONNECTED = "wherry_api_server_connected" []
-        "1 while the API server of the cluster answers and has the node; 0 without a cluster.";
+        "1 while the API server of the cluster responds and the node is registered there; 0 without a cluster.";
     Gauge WAITING_EVENTS = "wherry_events_waiting" [] "Number of events that the API server does not have yet.";
     Counter LOST_EVENTS = "wherry_events_lost_total" []
         "Number of events dropped because the queue was full while the API server was unavailable.";
     Gauge NODE_NAME_CONFLICT = "wherry_node_name_conflict" [] "1 while another machine acts as this node.";
     Counter API_SERVER_SENT = "wherry_api_server_sent_bytes_total" []
-        "Number of bytes sent to the API server of the cluster, with TLS and without TCP.";
+        "Number of bytes sent to the API server of the cluster, including TLS but not TCP and IP.";
     Counter API_SERVER_RECEIVED = "wherry_api_server_received_bytes_total" []
-        "Number of bytes received from the API server of the cluster, with TLS and without TCP.";
+        "Number of bytes received from the API server of the cluster, including TLS but not TCP and IP.";
 
     // The agent itself.
     Gauge SHUTDOWN_START = "kubelet_graceful_shutdown_start_time_seconds" []

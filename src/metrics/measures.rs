@@ -91,7 +91,7 @@ impl Metrics {
         self.observe(families::CGROUP_DURATION, [operation], duration.as_secs_f64());
     }
 
-    /// Sets the metrics of the connection to the API server. None: the node has no cluster.
+    /// Sets the metrics of the connection to the API server. `connection` is None if the node has no cluster.
     pub fn set_connection(&self, connection: Option<&Connection<'_>>) {
         let Some(connection) = connection else { return };
         self.set(families::API_SERVER_CONNECTED, [], connection.state == ConnectionState::Registered);
@@ -106,7 +106,7 @@ impl Metrics {
         self.set_total(families::API_SERVER_RECEIVED, [], received);
     }
 
-    /// Sets the number of seconds until the certificate expires (None: there is no certificate), and the number of
+    /// Sets the number of seconds until the certificate expires (None if there is no certificate), and the number of
     /// failures.
     pub(crate) fn set_certificate(&self, (ttl, errors): (Gauge<0>, Counter<0>), (left, failures): (Option<i64>, u64)) {
         self.set_number(ttl, [], left.map_or(f64::INFINITY, |seconds| seconds as f64));

@@ -7,7 +7,7 @@ use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 /// Sets one series for each resource of the node (`known`), even if the value is zero, and for each further resource
 /// in `amounts`.
 pub(super) fn set(metrics: &Metrics, family: Gauge<2>, known: &Resources, amounts: &Resources) {
-    // A reload may have removed a resource.
+    // Remove the old series first, because a reload may have removed a resource.
     metrics.clear(family);
     let none = known.iter().map(|(name, _)| (name, 0)).filter(|(name, _)| amounts.get(name) == 0);
     for (name, amount) in none.chain(amounts.iter()) {

@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 pub struct Process {
     ticks: f64,
     page_size: f64,
-    /// In seconds since the Unix epoch; None if /proc cannot be read.
+    /// The start time in seconds since the Unix epoch. None if /proc cannot be read.
     start_time: Option<f64>,
 }
 
@@ -60,7 +60,8 @@ fn read_stat() -> Option<Stat> {
 }
 
 fn parse_stat(text: &str) -> Option<Stat> {
-    // The process name in parentheses may contain any character, including parentheses.
+    // Start after the last parenthesis: the process name in parentheses may contain any character, including
+    // parentheses.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     // proc(5) numbers the fields from 1. The first field here is number 3.
     let field = |n: usize| fields.get(n - 3)?.parse::<f64>().ok();

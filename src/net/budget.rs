@@ -1,6 +1,6 @@
 //! A socket whose peer may be hostile: a server in a container. Reading stops at a budget for each turn of the loop,
-//! and fails at a limit for the whole connection. (TLS can read for ever without returning any content, so a limit
-//! above the TLS layer is not enough.)
+//! and fails at a limit for the whole connection. TLS can read for ever without returning any content, so a limit above
+//! the TLS layer would not be enough.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -61,7 +61,7 @@ impl<S: Write> Write for Budgeted<S> {
 
 /// Returns the error message for a peer that has sent `MOST` bytes or more.
 pub fn too_much() -> String {
-    format!("the server sent {} MiB without a complete answer", MOST >> 20)
+    format!("the server sent {} MiB without a complete response", MOST >> 20)
 }
 
 #[cfg(test)]

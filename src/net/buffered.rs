@@ -12,7 +12,7 @@ const READS: usize = 64;
 pub struct Buffered {
     stream: Stream,
     output: VecDeque<Bytes>,
-    /// The number of bytes of the first element of `output` that are already written.
+    /// How many bytes of the first element of `output` have been written.
     sent: usize,
     /// The number of unwritten bytes in `output`.
     queued: usize,
@@ -20,9 +20,9 @@ pub struct Buffered {
     may_write: bool,
     /// The number of reads in this turn.
     reads: usize,
-    /// The budget of this turn is used up, and there may be more to read.
+    /// Whether the budget of this turn is used up and there may be more to read.
     stopped: bool,
-    /// The stream itself holds no output back (see `flush`).
+    /// Whether the stream itself holds no output back (see `flush`).
     flushed: bool,
 }
 

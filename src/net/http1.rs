@@ -10,7 +10,7 @@ const MAX_HEADERS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepts {
     pub methods: &'static [&'static str],
-    /// The maximum length of a request body, in bytes. 0: a request must not have a body.
+    /// The maximum length of a request body, in bytes. If it is 0, a request must not have a body.
     pub body: usize,
     /// Whether `Head::fields` is needed.
     pub fields: bool,
@@ -23,12 +23,12 @@ pub struct Head {
     pub length: usize,
     /// The length of the body, in bytes.
     pub body: usize,
-    /// One of the accepted methods.
+    /// The method, which is one of those that the path accepts.
     pub method: &'static str,
     pub is_head: bool,
     pub http10: bool,
     pub keep_alive: bool,
-    /// As sent, with percent-encoding.
+    /// The path as the client sent it, with percent-encoding.
     pub path: String,
     pub query: String,
     /// The header fields in their order, if they are needed. A value that is not UTF-8 is omitted.
@@ -128,7 +128,7 @@ fn body_length(
         [Some(_)] if accepted == 0 => Err((413, "this request must not have a body")),
         [Some(n)] if n > accepted => Err((413, "the request body is too large")),
         [Some(n)] => Ok(n),
-        // Two different lengths can be used for request smuggling.
+        // Refuse two different lengths, because they can be used for request smuggling.
         _ => Err((400, "Content-Length must be a single number")),
     }
 }
@@ -210,7 +210,7 @@ pub fn response_head(
     for (name, value) in headers {
         out.push_str(name);
         out.push_str(": ");
-        // A line break would begin another field.
+        // Replace control characters: a line break would begin another field.
         out.extend(value.chars().map(|c| if c.is_control() { ' ' } else { c }));
         out.push_str("\r\n");
     }

@@ -85,8 +85,8 @@ enum Framing {
 }
 
 impl ResponseReader {
-    /// Creates a reader. `most` is the number of bytes of the body that the caller needs: the response is complete
-    /// once they have arrived.
+    /// Creates a reader. `most` is how many bytes of the body the caller needs: the response is complete once they have
+    /// arrived.
     pub fn new(most: usize) -> ResponseReader {
         ResponseReader { input: Vec::new(), most, informational: (0, 0), head: None }
     }

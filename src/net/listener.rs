@@ -43,14 +43,15 @@ impl fmt::Display for Place {
 }
 
 enum Socket {
-    /// With the device and inode of its file, so that only this file is removed, and the inotify watch of the file.
+    /// The socket; the device and inode of its file, so that only this file is removed; and the inotify watch of the
+    /// file.
     Unix(UnixListener, (u64, u64), Option<Inotify>),
-    /// With the address to which it is bound, because each turn of the loop needs it.
+    /// The socket and its local address, which each turn of the loop needs.
     Tcp(TcpListener, SocketAddr),
 }
 
 pub struct Listener {
-    /// For the log: the name of the listener, and the field of the configuration with its address.
+    /// For the log: the name of the listener, and the configuration field that contains its address.
     name: &'static str,
     field: &'static str,
     place: Place,
@@ -63,8 +64,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Creates a listener. It opens its socket at the first `drive`. The log names the listener `name`, and `field` as
-    /// the field of the configuration with its address.
+    /// Creates a listener. It opens its socket at the first `drive`. The log uses `name` as the name of the listener,
+    /// and `field` as the configuration field that contains its address.
     pub fn new(name: &'static str, field: &'static str, place: Place) -> Listener {
         Listener {
             name,
@@ -148,7 +149,8 @@ impl Listener {
         if self.place == place {
             return Ok(());
         }
-        // The kernel does not permit 127.0.0.1:6443 and 0.0.0.0:6443 at the same time.
+        // The kernel does not let a process listen on 127.0.0.1:6443 and 0.0.0.0:6443 at the same time, so close the
+        // old socket first.
         let same_port = matches!(self.place, Place::Tcp(old) if old.port() == address.port());
         if same_port {
             self.close(Some(registry));
@@ -194,7 +196,8 @@ impl Listener {
                 Ok(accepted) => return Some(accepted),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_accept = false,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                // EMFILE, ENFILE, ENOMEM ...: the connection stays in the queue, and the poll does not report it again.
+                // EMFILE, ENFILE, ENOMEM and others: the connection stays in the queue, and the poll does not report it
+                // again, so retry later.
                 Err(e) => {
                     self.may_accept = false;
                     self.retry_at = Some(now + ACCEPT_PAUSE);
@@ -260,8 +263,8 @@ fn open(place: &Place, registry: &Registry, token: Token) -> io::Result<Socket> 
     }
 }
 
-/// Watches the socket's file with inotify, under the listener's token. Without the watch, a removal of the file is
-/// not detected.
+/// Watches the socket's file with inotify, under the listener's token. Without the watch, nothing detects that the file
+/// was removed.
 fn watch(path: &Path, registry: &Registry, token: Token) -> Option<Inotify> {
     let mask = WatchMask::ATTRIB | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF | WatchMask::DONT_FOLLOW;
     let watched = Inotify::init().and_then(|inotify| {

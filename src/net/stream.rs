@@ -12,7 +12,7 @@ use std::net::Shutdown;
 pub enum Peer {
     /// A TCP client, whose user is unknown.
     Tcp,
-    /// The user id of a client of a unix socket, as the kernel reports it.
+    /// The user id of a unix socket's client, as the kernel reports it.
     User(u32),
 }
 

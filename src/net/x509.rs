@@ -16,7 +16,7 @@ pub const MAX_BYTES: usize = 64 << 10;
 /// The parts of a certificate. Each text is as in the certificate: not escaped, and of any length up to `MAX_BYTES`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// The serial number, big-endian, without leading zeros. (Zero is one byte.)
+    /// The serial number, big-endian, without leading zeros. Zero is one byte.
     pub serial: Vec<u8>,
     /// The issuer's name in DER.
     pub issuer: Vec<u8>,
@@ -53,7 +53,7 @@ pub enum Reason {
     Text,
     /// A time that does not exist.
     Time,
-    /// A value that a certificate must have once occurs twice.
+    /// A value that must occur only once occurs twice.
     Twice,
     /// Longer than `MAX_BYTES`.
     Length,
@@ -148,7 +148,7 @@ pub fn read(der: &[u8]) -> Result<Certificate, Error> {
 /// Returns the serial number without leading zeros.
 fn serial(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let positive = match bytes {
-        // (Zero is not a valid serial number, but occurs.)
+        // Zero is not a valid serial number, but occurs.
         [0] => bytes,
         [0, second, ..] if second & 0x80 != 0 => &bytes[1..],
         [first, ..] if *first != 0 && first & 0x80 == 0 => bytes,
@@ -157,7 +157,7 @@ fn serial(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(positive.to_vec())
 }
 
-/// Reads the texts of the subject, which is a sequence of sets of pairs of a type and a value.
+/// Reads the texts of the subject, which is a sequence of sets of type-value pairs.
 fn name(content: &[u8], certificate: &mut Certificate) -> Result<(), Error> {
     let mut sets = Der { rest: content, part: "subject" };
     while !sets.rest.is_empty() {
@@ -167,7 +167,7 @@ fn name(content: &[u8], certificate: &mut Certificate) -> Result<(), Error> {
             let (kind, value) = (pair.take(OID)?.content, pair.next()?);
             pair.end()?;
             if kind == COMMON_NAME {
-                // Programs disagree about which of two common names applies.
+                // Reject two common names, because programs disagree about which of them applies.
                 if certificate.common_name.replace(text(value, "subject")?).is_some() {
                     return Err(Error { part: "subject", reason: Reason::Twice });
                 }
@@ -245,7 +245,7 @@ fn time(fields: &mut Der<'_>) -> Result<Timestamp, Error> {
         _ => return Err(wrong),
     };
     let [month, day, hour, minute, second] = [pair(at)?, pair(at + 2)?, pair(at + 4)?, pair(at + 6)?, pair(at + 8)?]
-        // (Two digits fit into an i8.)
+        // Two digits fit into an i8.
         .map(u8::cast_signed);
     let civil = DateTime::new(year, month, day, hour, minute, second, 0).map_err(|_| wrong)?;
     TimeZone::UTC.to_timestamp(civil).map_err(|_| wrong)

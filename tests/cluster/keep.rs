@@ -51,7 +51,7 @@ fn a_pod_of_the_cluster_continues_as_a_pod_of_a_manifest() {
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     for line in [
         "reboot: starts",
-        "absence: runs on; its token expires in",
+        "outage: keeps running; its token expires in",
         "return: deleted if the node was unreachable for longer than 300s",
     ] {
         assert!(shown.contains(line), "{shown}");
@@ -64,7 +64,7 @@ fn a_pod_of_the_cluster_continues_as_a_pod_of_a_manifest() {
     let shown = agent.wherry(&["describe", "local"]);
     assert!(!String::from_utf8_lossy(&shown.stdout).contains("Without Server"));
     let (code, _, why) = keep(&agent, &["local"]);
-    assert!(code == Some(1) && why.contains("is not of a cluster") && why.contains("local.yaml"), "{why}");
+    assert!(code == Some(1) && why.contains("does not belong to a cluster") && why.contains("local.yaml"), "{why}");
 
     // It needs no agent.
     agent.kill();
@@ -90,7 +90,9 @@ fn a_pod_of_the_cluster_continues_as_a_pod_of_a_manifest() {
 
     // The pod of the cluster runs on, and the manifest waits for its end.
     agent.run();
-    let waits = format!("the cluster has a pod {namespace}/{web}; this one starts when that one is gone");
+    let waits = format!(
+        "the cluster has a pod {namespace}/{web}; the pod of this manifest starts when that pod is gone"
+    );
     agent.wait("the manifest waits", |agent| {
         String::from_utf8_lossy(&agent.wherry(&["status"]).stdout).contains(&waits)
     });

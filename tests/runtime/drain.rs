@@ -39,13 +39,13 @@ fn w27_a_drained_pod_has_its_grace_and_stays_down_over_kills_until_undrain() {
     let name = format!("{}/slow", agent.namespace);
     let (code, out, err) = printed(&agent.wherry(&["drain", &name]));
     assert_eq!(code, Some(0), "{out}{err}");
-    assert!(out.starts_with(&format!("pod {name} is down (")), "{out}");
+    assert!(out.starts_with(&format!("pod {name} has stopped (")), "{out}");
     assert_eq!(agent.output(&pod, "main", 0), "ready\nbye\nend\n", "it had its own grace period");
     assert_drained(&agent, "slow");
     assert_eq!(agent.metric("wherry_drained_pods"), 1.0);
     // A second drain finds the pod drained already.
     let (code, out, _) = printed(&agent.wherry(&["drain", &name]));
-    assert_eq!((code, out), (Some(0), format!("pod {name} is down\n")));
+    assert_eq!((code, out), (Some(0), format!("pod {name} has stopped\n")));
 
     for _ in 0..2 {
         agent.kill();
@@ -102,7 +102,7 @@ fn w27_pods_are_drained_by_label_and_all_with_a_shorter_grace() {
     agent.wait("it is asked to end", |a| a.pod("a").is_some_and(|p| p["status"]["reason"] == "Drained"));
     let lines = BufReader::new(waiting.stdout.take().expect("a pipe")).lines().take(2);
     let down: Vec<String> = lines.map(|line| line.expect("a line")).collect();
-    assert!(down.iter().any(|l| l.ends_with("/b is down")), "{down:?}");
+    assert!(down.iter().any(|l| l.ends_with("/b has stopped")), "{down:?}");
     signal(&waiting.id().to_string(), "INT");
     let (code, _, err) = printed(&waiting.wait_with_output().expect("wherry"));
     assert_eq!(code, Some(130), "{err}");
@@ -133,7 +133,7 @@ fn w27_a_pod_that_cannot_be_drained_is_an_error_with_the_reason() {
     let (code, out, _) = printed(&agent.wherry(&["drain", "job"]));
     assert_eq!(
         (code, out),
-        (Some(0), format!("pod {}/job has ended by itself; it is left unchanged\n", agent.namespace))
+        (Some(0), format!("pod {}/job has ended on its own; it is left unchanged\n", agent.namespace))
     );
     let (code, _, err) = printed(&agent.wherry(&["drain", "nobody"]));
     assert!(code == Some(1) && err.contains("pod nobody was not found"), "{err}");

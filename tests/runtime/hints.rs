@@ -10,7 +10,7 @@ const FAILED: &str = "kubelet_evented_pleg_connection_error_count";
 const EVENTS: &str = "kubelet_evented_pleg_connection_latency_seconds_count";
 const RELISTS: &str = "kubelet_pleg_relist_interval_seconds_count";
 /// What the log says once about a runtime without the stream, and about one whose events are off.
-const WITHOUT: [&str; 2] = ["the runtime has no container event stream", "its events are off"];
+const WITHOUT: [&str; 2] = ["the runtime has no container event stream", "its container events are disabled"];
 
 fn says_without(agent: &Agent) -> usize {
     WITHOUT.iter().map(|text| agent.log().matches(text).count()).sum()

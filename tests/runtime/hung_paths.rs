@@ -50,13 +50,13 @@ fn check_names_the_hung_path_and_exits() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].0, "manifests");
     let path = agent.manifests().display().to_string();
-    assert_eq!(found[0].1, format!("{path}: no answer for 5 s: the file system hangs"));
+    assert_eq!(found[0].1, format!("{path}: no response for 5 s: the file system hangs"));
 
     // A file in the directory, the directory, and the manifest directory of the configuration.
     for (arguments, what) in [
-        (vec![agent.manifests().join("web.yaml")], format!("{path}/web.yaml: no answer")),
-        (vec![agent.manifests()], format!("{path}: no answer")),
-        (vec![], format!("{path}: no answer")),
+        (vec![agent.manifests().join("web.yaml")], format!("{path}/web.yaml: no response")),
+        (vec![agent.manifests()], format!("{path}: no response")),
+        (vec![], format!("{path}: no response")),
     ] {
         let arguments: Vec<&Path> = arguments.iter().map(AsRef::as_ref).collect();
         let output = check(&agent, &arguments);
@@ -72,7 +72,10 @@ fn check_reports_a_hung_configuration() {
     let agent = Agent::prepare("hungconfig", &Runtime::shared());
     let hung = Hung::mount(&agent.dir.join("config.d"));
     let found = errors(&agent);
-    assert!(found.len() == 1 && found[0].0 == "configuration" && found[0].1.contains("no answer for 5 s"), "{found:?}");
+    assert!(
+        found.len() == 1 && found[0].0 == "configuration" && found[0].1.contains("no response for 5 s"),
+        "{found:?}"
+    );
     drop(hung);
 }
 

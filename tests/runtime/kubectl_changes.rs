@@ -154,7 +154,7 @@ fn each_kubectl_applies_runs_and_deletes_pods() {
         agent.wait_running("app");
         let uid = k.object("pod/app")["metadata"]["uid"].clone();
         let Printed { code, err, .. } = k.run_words(&["set", "image", "pod/app", "main=localhost/trap:1"], b"");
-        assert!(code == 0 && err.contains("the pod is replaced"), "{err}");
+        assert!(code == 0 && err.contains("the pod is being replaced"), "{err}");
         let deleted = k.ok(&["delete", "pod", "app", "--now", "--wait=false"]);
         assert!(deleted.starts_with("pod \"app\" deleted"), "{deleted} {uid}");
         agent.wait_gone("app");

@@ -157,7 +157,7 @@ fn the_log_and_the_status_show_the_outcome_of_a_pod() {
 
 /// Healthy, and `wherry status` reports the hang.
 fn is_well(agent: &Agent) -> bool {
-    agent.get("/healthz").is_ok_and(|r| r.status == 200) && status(agent).contains("does not answer")
+    agent.get("/healthz").is_ok_and(|r| r.status == 200) && status(agent).contains("does not respond")
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn d2_a_hung_manifest_directory_keeps_its_last_known_pods() {
     fuse.hang("");
     agent.wait_long("it is reported", 120, |a| {
         let status = status(a);
-        (status.contains("does not answer") && status.contains("the last known pods stay in force")).then_some(())
+        (status.contains("does not respond") && status.contains("the last known pods stay in force")).then_some(())
     });
     assert_eq!(agent.running("b", "main"), ids.1);
     drop(fuse);

@@ -60,7 +60,7 @@ fn a_purge_stops_and_removes_the_pods_of_this_wherry_and_all_that_it_keeps() {
     let done = purge(&agent, &["--yes"]);
     assert_eq!(done.status.code(), Some(0), "{}", err(&done));
     for name in ["kind", "deaf", "over"] {
-        let line = format!("pod {}/{name} is stopped and removed\n", agent.namespace);
+        let line = format!("stopped and removed pod {}/{name}\n", agent.namespace);
         assert_eq!(out(&done).matches(&line).count(), 1, "{}", out(&done));
         assert!(agent.sandboxes(name).is_empty() && agent.containers(name).is_empty(), "{name}");
     }
@@ -93,7 +93,7 @@ fn without_a_runtime_a_purge_fails_and_keeps_the_state() {
     let failed = purge(&agent, &["--yes", "--timeout", "2s"]);
     assert_eq!(failed.status.code(), Some(1), "{}", err(&failed));
     assert!(err(&failed).contains("the container runtime on unix://"), "{}", err(&failed));
-    assert!(err(&failed).contains("stays; fix these errors and try again"), "{}", err(&failed));
+    assert!(err(&failed).contains("is kept; fix these errors and try again"), "{}", err(&failed));
     assert!(agent.root().join("id").exists());
 
     runtime.start_again();

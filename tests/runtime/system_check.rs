@@ -138,13 +138,13 @@ fn a_runtime_that_never_answers_delays_neither_check_nor_agent() {
     let took = began.elapsed();
     assert!(took >= Duration::from_secs(4) && took < patience(120), "{took:?}");
     assert_eq!((output.status.code(), errors(&output)), (Some(1), vec!["runtime".to_owned()]), "{output:?}");
-    assert!(lines(&output)["runtime"].1.contains("hangs.sock: no answer for 5 s"), "{output:?}");
+    assert!(lines(&output)["runtime"].1.contains("hangs.sock: no response for 5 s"), "{output:?}");
 
     agent.launch();
     agent.wait("/livez answers all the same", |a| a.get("/livez").is_ok_and(|r| r.status == 200));
     agent.wait("the error is logged", |a| findings_in_the_log(a, "error").len() == 1);
     assert!(
-        findings_in_the_log(&agent, "error")[0].contains("no answer"),
+        findings_in_the_log(&agent, "error")[0].contains("no response"),
         "{:?}",
         findings_in_the_log(&agent, "error")
     );

@@ -340,7 +340,7 @@ fn s7_a_stopped_bus_uses_no_cpu_and_continues_afterwards() {
 
     // The connection of a new client waits in the listen queue and gets no answer.
     let mut other = Rig::new(&node.address());
-    assert!(other.next_down().contains("does not answer"));
+    assert!(other.next_down().contains("does not respond"));
     let drives = other.drives;
     other.quiet(Duration::from_secs(2));
     assert!(other.drives <= drives + 1, "{} unexpected drives", other.drives - drives);

@@ -133,8 +133,8 @@ impl Logind {
                 Ok(Answer::Written(written))
             }
             _ if !self.up => Err(OpError::NotSent("no bus".into())),
-            _ if self.silent => Err(OpError::Unknown("no answer in time".into())),
-            LogindCall::ReadDelay if self.no_delay => Err(OpError::Unknown("no answer in time".into())),
+            _ if self.silent => Err(OpError::Unknown("no response in time".into())),
+            LogindCall::ReadDelay if self.no_delay => Err(OpError::Unknown("no response in time".into())),
             LogindCall::ReadDelay => Ok(Answer::Delay(self.delay)),
             LogindCall::Reload if self.no_reload => no("access denied"),
             LogindCall::Reload => {
@@ -155,7 +155,7 @@ impl Logind {
                 self.subscribed = Some(life);
                 Ok(Answer::Ok)
             }
-            LogindCall::ReadPreparing if self.no_state => Err(OpError::Unknown("no answer in time".into())),
+            LogindCall::ReadPreparing if self.no_state => Err(OpError::Unknown("no response in time".into())),
             LogindCall::ReadPreparing => Ok(Answer::Preparing(self.preparing.is_some())),
             LogindCall::ListInhibitors => Ok(Answer::Inhibited(self.mine.is_some_and(|m| self.known.contains(&m)))),
         }
@@ -176,7 +176,7 @@ impl Logind {
     pub fn store(&mut self) -> Result<Answer, OpError> {
         self.stores += 1;
         if self.deaf_store {
-            return no("systemd does not read its messages");
+            return no("systemd is not reading its messages");
         }
         self.kept = self.mine.filter(|_| self.store).into_iter().collect();
         Ok(Answer::Ok)

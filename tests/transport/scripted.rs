@@ -372,7 +372,7 @@ mod h2_alone {
         let id = rig.call("/t/Echo", "x");
         assert!(is_not_sent(&rig.end(id)));
         rig.until("Down", |seen| seen.iter().any(|c| matches!(c, Completion::Down { .. })));
-        assert!(rig.downs()[0].contains("no answer (HTTP/2 SETTINGS) within 10 s"), "{:?}", rig.downs());
+        assert!(rig.downs()[0].contains("no response (HTTP/2 SETTINGS) within 10 s"), "{:?}", rig.downs());
     }
 
     #[test]

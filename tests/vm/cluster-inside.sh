@@ -82,7 +82,7 @@ case $boot in
 	check 'the machine has no address' is "$(ip -o addr show scope global | grep -v cni0)" ''
 	look_at_service
 	wherry status
-	check 'the state of the connection is shown' grep -q ', has not answered for ' <<<"$(wherry status)"
+	check 'the state of the connection is shown' grep -q ', has not responded for ' <<<"$(wherry status)"
 	wherry pods
 	echo 'wherry-vm: boot 2 completed'
 	systemctl reboot

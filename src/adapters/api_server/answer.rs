@@ -55,7 +55,7 @@ impl PartialAnswer {
         let PartialAnswer::Begun { body, limits, .. } = self else { return Ok(()) };
         match body {
             Body::Whole(whole) if whole.len() + bytes.len() > limits.whole => {
-                Err(ApiError::TooLarge(format!("the answer is larger than {} bytes", limits.whole)))
+                Err(ApiError::TooLarge(format!("the response is larger than {} bytes", limits.whole)))
             }
             Body::Whole(whole) => {
                 whole.extend_from_slice(bytes);
@@ -77,13 +77,13 @@ impl PartialAnswer {
     pub(super) fn finish(&mut self) -> Result<ApiResponse, ApiError> {
         let PartialAnswer::Begun { status, retry_after, body, limits } = std::mem::replace(self, PartialAnswer::Over)
         else {
-            return Err(ApiError::Unknown("the answer is empty".to_owned()));
+            return Err(ApiError::Unknown("the API server sent no response".to_owned()));
         };
         let body = match body {
             Body::Whole(whole) => whole,
             Body::Items(items) => items.finish().map_err(|e| broken(e, limits.part))?,
             Body::Lines(lines) if lines.is_partial() => {
-                return Err(ApiError::Unknown("the watch ends inside a line".to_owned()));
+                return Err(ApiError::Unknown("the watch ended in the middle of a line".to_owned()));
             }
             Body::Lines(_) => Vec::new(),
         };

@@ -16,7 +16,7 @@ use std::net::ToSocketAddrs as _;
 use std::time::Duration;
 
 const TOKENS: [Token; 2] = [Token(1), Token(2)];
-/// Time limit for the look-up of the server's name.
+/// Time limit for looking up the server's name.
 const LOOKUP: Duration = Duration::from_secs(10);
 
 pub struct Blocking {
@@ -69,14 +69,14 @@ impl Blocking {
                     Event::Body { id: of, bytes } if of == id => {
                         if body.len() + bytes.len() > limit {
                             self.server.client.cancel(id);
-                            return Err(ApiError::TooLarge(format!("the answer is larger than {limit} bytes")));
+                            return Err(ApiError::TooLarge(format!("the response is larger than {limit} bytes")));
                         }
                         body.extend_from_slice(&bytes);
                     }
                     Event::Done { id: of, result } if of == id => {
                         return match (result, head) {
                             (Ok(()), Some((status, headers))) => Ok(answered(status, &headers, body)),
-                            (Ok(()), None) => Err(ApiError::Unknown("the answer is empty".to_owned())),
+                            (Ok(()), None) => Err(ApiError::Unknown("the API server sent no response".to_owned())),
                             (Err(CallError::NotSent(why)), _) => Err(ApiError::NotSent(why)),
                             (Err(CallError::Unknown(why)), _) => Err(ApiError::Unknown(why)),
                         };

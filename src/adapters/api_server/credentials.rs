@@ -12,7 +12,7 @@ use std::net::IpAddr;
 #[derive(Clone)]
 pub struct Credentials {
     pub(super) peer: Peer,
-    /// The path of the server's URL, which precedes that of each request. Does not end with `/`.
+    /// The path in the server's URL, to which the path of each request is appended. Does not end with `/`.
     pub(super) prefix: String,
     /// The value of `Authorization`.
     pub(super) token: Option<HeaderValue>,
@@ -64,7 +64,7 @@ impl Credentials {
     }
 }
 
-/// The parts of the URL of a server.
+/// The parts of a server URL.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ServerUrl {
     pub(super) host: Host,
@@ -90,7 +90,7 @@ impl ServerUrl {
             ));
         }
         let authority = uri.authority().filter(|_| uri.query().is_none());
-        // Compare the whole authority: a text after the colon that is not a port would otherwise be ignored.
+        // Compare the whole authority: otherwise, text after the colon that is not a port would be ignored.
         let (host, port) = match authority.map(|a| (a.host(), a.port(), a.as_str())) {
             Some((host, None, all)) if all == host => (host, 443),
             Some((host, Some(port), _)) if port.as_u16() > 0 => (host, port.as_u16()),

@@ -92,7 +92,7 @@ fn authorities(cluster: &KubeconfigMap<'_>) -> Result<Vec<CertificateDer<'static
 /// Returns the certificate chain and the key of the client.
 fn identity(user: &KubeconfigMap<'_>) -> Result<Option<Identity>, String> {
     for field in ["exec", "auth-provider"] {
-        let why = "programs for credentials are not supported; use client-certificate and client-key, or tokenFile";
+        let why = "credential plugins are not supported; use client-certificate and client-key, or tokenFile";
         user.refuse(field, why)?;
     }
     for field in ["username", "password"] {

@@ -21,7 +21,7 @@ pub struct ApiServer {
     user_agent: HeaderValue,
     pub(super) limits: AnswerLimits,
     requests: BTreeMap<CallId, RequestInFlight>,
-    /// Empty between drives; kept to reuse its allocation.
+    /// A buffer that is empty between drives, and is kept to reuse its allocation.
     events: Vec<Event>,
 }
 
@@ -78,18 +78,18 @@ impl ApiServer {
         self.credentials = credentials;
     }
 
-    /// Returns the server and the credentials of new requests.
+    /// Returns the server and the credentials that new requests use.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
     }
 
-    /// Returns the numbers of bytes that were sent and received, with the overhead of TLS and without that of TCP.
+    /// Returns the numbers of bytes that were sent and received, including the overhead of TLS but not that of TCP.
     pub fn traffic(&self) -> (u64, u64) {
         let count = self.client.byte_count();
         (count.sent(), count.received())
     }
 
-    /// Sets the addresses of the host of `Arrived::Resolve`. If there are none, those of the last look-up stay.
+    /// Sets the addresses of the host that `Arrived::Resolve` named. If there are none, those of the last look-up stay.
     pub fn set_addresses(&mut self, host: &str, addresses: Vec<SocketAddr>) {
         self.client.set_addresses(host, addresses);
     }

@@ -163,7 +163,7 @@ fn a_list_or_a_watch_that_is_cut_short_is_no_answer() {
     for (reading, text, why) in [
         (BodyDelivery::Items, "{\"items\":[{}", "GET /prefix/api/v1/x: the list is cut short"),
         (BodyDelivery::Items, "<html>", "GET /prefix/api/v1/x: not a valid JSON list (at byte 0)"),
-        (BodyDelivery::Lines, "{\"type\"", "GET /prefix/api/v1/x: the watch ends inside a line"),
+        (BodyDelivery::Lines, "{\"type\"", "GET /prefix/api/v1/x: the watch ended in the middle of a line"),
     ] {
         let id = rig.get(reading, None);
         rig.request().answer(200, &[], text);
@@ -264,7 +264,7 @@ fn a_ca_of_another_cluster_is_named_as_the_reason() {
     let id = rig.get(BodyDelivery::Whole, None);
     let why = format!(
         "https://{}: the server's certificate is not signed by the configured CA; correct the CA, or the address if \
-         this is another server",
+         this is the wrong server",
         rig.server.address
     );
     assert_eq!(rig.done(id), Err(ApiError::NotSent(why)));

@@ -46,7 +46,7 @@ pub(super) fn parse(address: &str) -> Result<Vec<BusAddress>, String> {
 
 fn place(address: &str) -> Result<BusAddress, String> {
     let wrong = |why: &str| format!("invalid system bus address {address:?}: {why}");
-    let (method, rest) = address.split_once(':').ok_or_else(|| wrong("no method (unix:path=...)"))?;
+    let (method, rest) = address.split_once(':').ok_or_else(|| wrong("no transport; use unix:path=..."))?;
     if method != "unix" {
         return Err(wrong("only unix:path=... and unix:abstract=... are supported"));
     }
@@ -110,7 +110,7 @@ mod tests {
         for (address, why) in [
             ("", "empty"),
             (";;", "empty"),
-            ("/run/dbus/system_bus_socket", "no method"),
+            ("/run/dbus/system_bus_socket", "no transport"),
             ("tcp:host=localhost,port=1", "only unix:"),
             ("unixexec:path=/bin/sh", "only unix:"),
             ("unix:tmpdir=/tmp", "no path="),

@@ -27,7 +27,7 @@ pub(in crate::adapters) struct BusConnection<W> {
     token: Token,
     places: Result<Vec<BusAddress>, String>,
     state: BusState<W>,
-    /// None for a connection on demand.
+    /// What reconnecting in the background needs. None for a connection on demand.
     background: Option<Background>,
 }
 
@@ -43,7 +43,7 @@ enum BusState<W> {
     },
     Probing {
         probe: Probe,
-        /// When to report that the bus does not answer. None if it was reported.
+        /// When to report that the bus does not answer. None if this has already been reported.
         silent: Option<Boot>,
     },
     Open(Box<Open<W>>),
@@ -54,7 +54,7 @@ struct Open<W> {
     since: Boot,
     /// Calls in flight.
     pending: Vec<PendingCall<W>>,
-    /// The socket was read since `next` last returned None.
+    /// Whether the socket has been read since `next` last returned None.
     read: bool,
     /// The first reason to close the connection.
     failure: Option<String>,
@@ -63,7 +63,7 @@ struct Open<W> {
 struct PendingCall<W> {
     serial: u32,
     deadline: Boot,
-    /// None for `Hello`.
+    /// Identifies the call of the client. None for `Hello`.
     what: Option<W>,
 }
 
@@ -182,7 +182,7 @@ impl<W> BusConnection<W> {
                 Answered::No(why) => Some(self.closed(why, registry, now)),
                 Answered::NotYet if silent.is_some_and(|at| at <= now) => {
                     *silent = None;
-                    Some(Incident::Silent { why: format!("{}: the system bus does not answer", probe.place) })
+                    Some(Incident::Silent { why: format!("{}: the system bus does not respond", probe.place) })
                 }
                 Answered::NotYet => None,
             },
@@ -287,7 +287,7 @@ impl<W> Open<W> {
         if let Some(late) = self.pending.iter().position(|p| p.deadline <= now) {
             match self.pending.swap_remove(late).what {
                 Some(what) => return Ok(Some(Incident::Late(what))),
-                None => self.failure.get_or_insert_with(|| "the system bus does not answer".to_owned()),
+                None => self.failure.get_or_insert_with(|| "the system bus does not respond".to_owned()),
             };
         }
         if !self.channel.is_connected() {

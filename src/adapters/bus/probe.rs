@@ -54,7 +54,7 @@ impl Probe {
     pub(super) fn read(&mut self) -> Answered {
         let mut answer = [0; 256];
         match self.stream.read(&mut answer) {
-            Ok(0) => Answered::No(format!("{}: the bus closed the connection before it answered", self.place)),
+            Ok(0) => Answered::No(format!("{}: the bus closed the connection without a response", self.place)),
             Ok(_) => Answered::Yes,
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Answered::NotYet,
             Err(e) => Answered::No(format!("{}: {e}", self.place)),

@@ -37,7 +37,7 @@ pub(in crate::adapters) fn only<'m, T: Arg + Get<'m>>(message: &'m Message) -> R
     }
 }
 
-/// Returns `Ok` for any reply that is not an error, whatever its content.
+/// Returns `Ok` for any reply that is not an error, regardless of its content.
 pub(in crate::adapters) fn fine(reply: &Message) -> Result<(), OpError> {
     if reply.msg_type() == MessageType::Error { Err(error(reply)) } else { Ok(()) }
 }

@@ -15,7 +15,7 @@ const READS: usize = 16;
 pub(super) struct SocketWatch {
     paths: Vec<PathBuf>,
     inotify: Option<Inotify>,
-    /// For each watch descriptor, the relevant names in its directory.
+    /// The relevant names in the directory of each watch descriptor.
     names: BTreeMap<i32, Vec<OsString>>,
 }
 

@@ -46,7 +46,7 @@ impl Controller {
 pub(super) struct Value {
     pub(super) file: String,
     pub(super) text: String,
-    /// The spec requests this limit, so a missing file is an error.
+    /// Whether the spec requests this limit, so that a missing file is an error.
     pub(super) needed: bool,
 }
 
@@ -133,9 +133,9 @@ pub(super) fn with_remedy(e: &io::Error) -> String {
         ErrorKind::PermissionDenied => {
             format!("{e}; wherry needs to write to cgroups: run it as root, without a security profile that denies it")
         }
-        ErrorKind::StorageFull => {
-            format!("{e}; the limit for the number of cgroups is reached: see cgroup.max.descendants of its parents")
-        }
+        ErrorKind::StorageFull => format!(
+            "{e}; the limit on the number of cgroups is reached: see cgroup.max.descendants of the parent cgroups"
+        ),
         _ => e.to_string(),
     }
 }

@@ -133,7 +133,7 @@ impl Cgroups {
                 }
             }
         }
-        // The cgroup of a pod may be empty in one hierarchy and in use in another.
+        // Remove only now: a pod's cgroup may be empty in one hierarchy and in use in another.
         for (uid, name, path) in found {
             if !kept.contains(&uid) && remove(&path).is_ok() {
                 gone.insert(name);

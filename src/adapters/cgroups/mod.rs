@@ -83,16 +83,16 @@ pub struct PodCgroups {
     names: CgroupNames,
     /// `cgroupDriver`, for a runtime that does not report its driver.
     configured: CgroupDriver,
-    /// The driver that the runtime last reported. The outer None: it has not reported yet. The inner None: it does not
-    /// report its driver.
+    /// The driver that the runtime last reported. The outer None means that it has not reported yet, the inner None
+    /// that it does not report its driver.
     reported: Option<Option<CgroupDriver>>,
     rules: PodRules,
     node: Limits,
     /// CPU weight of the burstable class, in milli-CPU.
     burstable: u64,
-    /// The levels exist, as far as the adapter knows.
+    /// Whether the levels exist, as far as the adapter knows.
     ready: bool,
-    /// A CPU weight was set before the driver was known, and is not applied yet.
+    /// Whether a CPU weight was set before the driver was known, and is not applied yet.
     held: bool,
     waiting: BTreeMap<Ticket, PendingCall>,
     /// Removals whose slices are being stopped.
@@ -125,7 +125,7 @@ struct Removal {
 impl PodCgroups {
     /// Returns the adapter. `token` becomes ready when `drive` must be called.
     pub fn new(settings: CgroupSettings, token: Token) -> PodCgroups {
-        // The system check reports the problems of the cgroups.
+        // Ignore the problems of the hierarchies here: the system check reports them.
         let tree = Cgroups::discover(settings.names.clone()).map(Tree::new);
         PodCgroups::on(tree, settings, token)
     }
@@ -171,7 +171,8 @@ impl PodCgroups {
         &self.names
     }
 
-    /// Returns a function for helper threads that removes the cgroups of a pod. Valid until the driver changes.
+    /// Returns a function that removes the cgroups of a pod, for use on helper threads. It is valid until the driver
+    /// changes.
     pub fn remover(&self) -> Remover {
         let cgroups = self.tree.as_ref().map(|tree| tree.cgroups().clone()).ok();
         Arc::new(move |uid, kill| cgroups.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill)))
@@ -205,8 +206,8 @@ impl PodCgroups {
         }
     }
 
-    /// Returns the number of processes and threads in the cgroup of each of these pods. Omits pods whose cgroup cannot
-    /// be read. Reads one file for each pod, which never blocks.
+    /// Returns the number of processes and threads in each pod's cgroup. Omits pods whose cgroup cannot be read. Reads
+    /// one file for each pod and never blocks.
     pub fn count_processes(&self, pods: Vec<Uid>) -> Vec<(Uid, u64)> {
         let Ok(tree) = &self.tree else { return Vec::new() };
         let count = |uid: Uid| Some((uid.clone(), tree.cgroups().processes_of(&uid)?));
@@ -230,8 +231,8 @@ impl PodCgroups {
         }
     }
 
-    /// Handles the driver that the runtime has reported; None if it does not report one, so that the configured driver
-    /// applies. Requests to the runtime already use that driver.
+    /// Handles the driver that the runtime has reported. None means that the runtime does not report one, so the
+    /// configured driver applies. Requests to the runtime already use that driver.
     pub fn take_driver(&mut self, reported: Option<CgroupDriver>, now: Boot) {
         let driver = reported.unwrap_or(self.configured);
         if self.reported != Some(reported) {
@@ -330,7 +331,7 @@ fn log_driver(reported: Option<CgroupDriver>, configured: CgroupDriver) {
     let driver = reported.unwrap_or(configured).name();
     match reported {
         Some(of_runtime) if of_runtime != configured => log::warn!(
-            "cgroups driver={driver} the runtime uses it, which overrides cgroupDriver: {}",
+            "cgroups driver={driver} (reported by the runtime; overrides cgroupDriver: {})",
             configured.name()
         ),
         Some(_) => log::info!("cgroups driver={driver}"),
@@ -392,7 +393,7 @@ impl PodCgroups {
         let before = self.level_limits(level);
         self.burstable = burstable;
         if !self.ready {
-            // A previous run may have left the levels, with pods in them.
+            // Set the limits of existing levels, too: a previous run may have left them, with pods in them.
             return self.set_levels();
         }
         if self.level_limits(level) == before {

@@ -195,7 +195,7 @@ impl Slices {
         }
         let late: Vec<Ticket> = self.calls.iter().filter(|(_, c)| c.deadline <= now).map(|(t, _)| *t).collect();
         for ticket in late {
-            self.end(ticket, Err(format!("systemd has not answered within {} s", TIMEOUT.as_secs())));
+            self.end(ticket, Err(format!("systemd did not respond within {} s", TIMEOUT.as_secs())));
         }
         out.append(&mut self.ended);
     }
@@ -231,7 +231,7 @@ impl Slices {
                     self.end(ticket, if result == "done" { Ok(made) } else { Err(failed()) });
                 }
             }
-            Incident::Late(What::Match) => self.connection.fail("the bus does not answer".to_owned()),
+            Incident::Late(What::Match) => self.connection.fail("the bus does not respond".to_owned()),
             // `drive` ends late calls, including those that wait for their job.
             Incident::Late(What::Call(_)) | Incident::Silent { .. } => {}
             Incident::Closed { why, .. } => {
@@ -288,7 +288,7 @@ impl Slices {
                 Ok(job) => {
                     self.jobs.insert((job.to_string(), sender(reply)), ticket);
                 }
-                Err(e) => self.end(ticket, Err(format!("invalid answer: {e}"))),
+                Err(e) => self.end(ticket, Err(format!("invalid response: {e}"))),
             },
         }
     }
@@ -443,7 +443,7 @@ mod tests {
         slices.drive(poll.registry(), due, &mut out);
         let [UnitResult { ticket: ended, result: Err(why) }] = out.as_slice() else { panic!("{out:?}") };
         assert_eq!(*ended, ticket);
-        assert!(why.contains("has not answered within 30 s"), "{why}");
+        assert!(why.contains("did not respond within 30 s"), "{why}");
         drop(listener);
     }
 }

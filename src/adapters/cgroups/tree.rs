@@ -1,6 +1,6 @@
-//! Creates the cgroup `kubepods`, those of its QoS classes and those of pods with the cgroupfs driver, and sets their
-//! limits: a mkdir and a few small writes. Each controller is in one hierarchy, its v1 hierarchy or the unified one,
-//! so v1, hybrid and v2 need no separate code. On v2, each level above must enable a controller in
+//! With the cgroupfs driver, creates the cgroup `kubepods` and the cgroups of its QoS classes and of pods, and sets
+//! their limits: a mkdir and a few small writes. Each controller is in one hierarchy, its v1 hierarchy or the unified
+//! one, so v1, hybrid and v2 need no separate code. On v2, each level above must enable a controller in
 //! `cgroup.subtree_control`.
 //!
 //! The runtime creates the cgroups of further controllers (cpuset, devices, freezer, ...) itself.

@@ -1,6 +1,6 @@
-//! Reads the resource usage of the cgroup of a pod. It includes the sandbox, and the CPU time of containers that have
-//! ended, because a sum over the running containers would drop when one of them ends. Reads up to three files for a
-//! pod, which never blocks.
+//! Reads the resource usage of a pod's cgroup. It includes the sandbox, and the CPU time of containers that have ended,
+//! because a sum over the running containers would drop when one of them ends. Reads up to three files for a pod and
+//! never blocks.
 
 use super::hierarchies::Cgroups;
 use crate::api::cgroups::CLASSES;

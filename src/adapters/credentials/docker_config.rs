@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The result of a search.
 #[derive(Debug, Default)]
 pub struct FoundKeyring {
-    /// None if there is no valid file.
+    /// The credentials. None if there is no valid file.
     pub keyring: Option<Keyring>,
     /// The problems of the files, with their paths. No message contains a credential.
     pub warnings: Vec<String>,

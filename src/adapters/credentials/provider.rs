@@ -18,19 +18,19 @@ use std::time::Duration;
 
 /// The maximum length of a response in bytes.
 const MAX_OUTPUT: usize = 1 << 20;
-/// The maximum length in bytes of the end of the error output that is shown.
+/// How many bytes are shown from the end of the error output.
 const MAX_ERROR: usize = 500;
 /// The variables that systemd sets for Wherry itself. They are not passed to the program.
 const OWN_VARIABLES: [&str; 6] =
     ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
-/// The interval at which a program that has closed its output is checked for its exit.
+/// How often to check whether a program that has closed its output has exited.
 const EXIT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Asks the provider for credentials of a repository. Blocks until `deadline` at most.
 ///
 /// # Errors
 /// The program cannot be started, fails, or does not respond in time, or its response is invalid. The message contains
-/// the end of its error output, and nothing of its standard output.
+/// the end of its error output, but nothing from its standard output.
 pub fn ask(directory: &Path, provider: &Provider, repository: &str, deadline: Boot) -> Result<Provided, String> {
     let mut command = Command::new(directory.join(&provider.name));
     command.args(&provider.args);
@@ -61,7 +61,7 @@ struct RunningProgram {
 impl Drop for RunningProgram {
     fn drop(&mut self) {
         if !self.ended {
-            // (An error means that no process of the group exists.)
+            // An error means that no process of the group exists.
             let _ = kill_process_group(self.group, Signal::KILL);
             let _ = self.child.wait();
         }
@@ -69,7 +69,7 @@ impl Drop for RunningProgram {
 }
 
 fn late() -> String {
-    "no answer in time; killed".to_owned()
+    "no response in time; killed".to_owned()
 }
 
 impl RunningProgram {
@@ -132,7 +132,7 @@ impl Pipes<'_> {
         Ok(())
     }
 
-    /// Waits until one of the pipes is ready.
+    /// Waits until a pipe is ready.
     fn wait(&self, deadline: Boot) -> Result<(), String> {
         let mut fds = Vec::with_capacity(3);
         fds.extend(self.stdin.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
@@ -250,8 +250,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mark = dir.path().join("pid");
         let script = format!("sleep 1000 & echo $! >{}; wait", mark.display());
-        assert_eq!(run(&script, 300).unwrap_err(), "no answer in time; killed");
-        // (The sleep may not have started on a slow machine.)
+        assert_eq!(run(&script, 300).unwrap_err(), "no response in time; killed");
+        // On a slow machine, the sleep may not have started.
         if let Ok(pid) = fs::read_to_string(&mark) {
             let state = || fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
             let end = std::time::Instant::now() + Duration::from_secs(60);
@@ -261,7 +261,7 @@ mod tests {
             }
         }
         // The program closes its output and continues to run.
-        assert_eq!(run("exec >&- 2>&-; sleep 1000", 300).unwrap_err(), "no answer in time; killed");
+        assert_eq!(run("exec >&- 2>&-; sleep 1000", 300).unwrap_err(), "no response in time; killed");
     }
 
     #[test]

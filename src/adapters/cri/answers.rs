@@ -284,7 +284,7 @@ pub fn image_user(c: proto::Container) -> ImageUser {
     ImageUser { image, image_ref: c.image_ref, pod: pod(&c.labels).map(|(name, _)| name) }
 }
 
-/// Returns the sandbox image from the verbose status, where containerd reports it. (CRI-O pins the image instead.)
+/// Returns the sandbox image from the verbose status, where containerd reports it. CRI-O pins the image instead.
 pub fn sandbox_image(answer: &proto::StatusResponse) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Config {

@@ -34,8 +34,8 @@ const OFF_WAIT: Duration = Duration::from_secs(600);
 pub enum StreamEvent {
     /// The stream was requested.
     Requested,
-    /// The state of one of our containers or sandboxes has changed. `uid` is its pod; None if the event does not
-    /// contain it.
+    /// The state of a container or sandbox of ours has changed. `uid` is its pod; None if the event does not contain
+    /// it.
     Happened { uid: Option<Uid>, event: PlegEvent, at: Wall },
     /// An invalid event; the stream continues.
     InvalidAnswer { why: String },
@@ -55,7 +55,7 @@ pub struct ContainerEvents {
 
 enum StreamLink {
     Closed,
-    /// This runtime has no event stream.
+    /// The runtime has no event stream.
     Refused,
     Open(Box<Stream>),
 }
@@ -63,7 +63,7 @@ enum StreamLink {
 struct Stream {
     transport: Box<dyn Transport>,
     call: Option<EventsCall>,
-    /// The last stream was off.
+    /// Whether the last stream was off.
     off: bool,
     backoff: Backoff,
     /// When the next request is due, if no call is in flight.
@@ -73,7 +73,7 @@ struct Stream {
 struct EventsCall {
     id: CallId,
     since: Boot,
-    /// An event has arrived.
+    /// Whether an event has arrived.
     heard: bool,
 }
 
@@ -275,7 +275,7 @@ mod tests {
         let at_once = Duration::from_millis(3);
         assert_eq!(ends(&|id| vec![done(id)], at_once), (vec![requested.clone(), StreamEvent::Off], Some(OFF_WAIT)));
         assert_eq!(ends(&|id| vec![done(id)], at_once), (vec![requested], Some(OFF_WAIT)));
-        // A stream that lasts, or that has an event, is not off. When it is off again, this is reported again.
+        // A stream that lasts or delivers an event is not off. If a later stream is off, this is reported again.
         let message = Bytes::from(event(2, Some("you")).write_to_bytes().unwrap());
         let heard = |id| vec![Completion::Message { id, message: message.clone() }, done(id)];
         let lost = StreamEvent::Lost { why: "the runtime ended the stream".to_owned() };

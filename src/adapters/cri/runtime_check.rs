@@ -1,8 +1,8 @@
 //! Queries a container runtime once, for a check outside the agent: Version, a verbose Status and RuntimeConfig in
 //! parallel.
 //!
-//! The verbose status is JSON in a format of the runtime. In containerd (1.x and 2.x) it contains the CRI
-//! configuration, with values that no call returns before 2.0: the cgroup driver and the paths of the CNI
+//! The verbose status is JSON in a format that the runtime defines. In containerd (1.x and 2.x) it contains the CRI
+//! configuration, including values that no call returns before 2.0: the cgroup driver and the paths of the CNI
 //! configuration. Unknown parts are ignored.
 
 use super::client::method::{self, Method};
@@ -25,7 +25,7 @@ pub struct RuntimeReport {
     pub fact: RuntimeFact,
     /// The cgroup driver of the runtime; None if it is unknown.
     pub driver: Option<CgroupDriver>,
-    /// RuntimeConfig returned the driver. The agent then uses this driver, whatever `cgroupDriver` says.
+    /// Whether RuntimeConfig returned the driver. If so, the agent uses it regardless of `cgroupDriver`.
     pub driver_counts: bool,
     pub network: Option<Network>,
 }
@@ -37,7 +37,7 @@ pub struct Network {
     pub programs: Vec<PathBuf>,
 }
 
-/// A check in progress. Call `drive` like that of a transport. `answer` returns the result once.
+/// A check in progress. Call `drive` as for a transport. `answer` returns the result once.
 pub struct RuntimeCheck {
     transport: Box<dyn Transport>,
     until: Boot,
@@ -121,7 +121,7 @@ impl RuntimeCheck {
     fn done(&mut self, id: CallId, result: Result<Bytes, CallError>) {
         let Some(at) = self.calls.iter().position(|(call, _)| *call == id) else { return };
         let (_, question) = self.calls.swap_remove(at);
-        let unreadable = |e: protobuf::Error| format!("failed to decode an answer: {e}");
+        let unreadable = |e: protobuf::Error| format!("failed to decode a response: {e}");
         let taken = match (question, result) {
             (Question::Version, Ok(body)) => {
                 proto::VersionResponse::parse_from_bytes(&body).map(|v| self.version = Some(v)).map_err(unreadable)
@@ -138,7 +138,7 @@ impl RuntimeCheck {
             // Most runtimes do not have this method.
             (Question::Config, Err(CallError::Status { .. })) => Ok(()),
             (_, Err(CallError::Status { code: UNIMPLEMENTED, message })) => {
-                Err(format!("it answers, but has no CRI v1 service: {message}"))
+                Err(format!("it responds, but has no CRI v1 service: {message}"))
             }
             (_, Err(CallError::Status { code, message })) => Err(format!("code {code}: {message}")),
             (_, Err(CallError::NotSent(why) | CallError::Refused(why) | CallError::Unknown(why))) => Err(why),

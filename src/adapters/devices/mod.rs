@@ -60,7 +60,7 @@ impl Devices {
         }
     }
 
-    /// Opens the listener, and ends idle connections and late calls. The caller calls it first, and when
+    /// Opens the listener, and ends idle connections and late calls. Call it once at the start, and whenever
     /// `next_deadline` is due.
     pub fn drive_due(&mut self, registry: &Registry, new_token: &mut dyn FnMut() -> Token, now: Boot) {
         if self.registrations.drive_due(registry, new_token, now, &mut self.events) {
@@ -85,7 +85,7 @@ impl Devices {
 
     /// Connects to a plugin and watches its devices. An earlier connection for the resource is closed.
     pub fn watch(&mut self, resource: &str, endpoint: &str, registry: &Registry, token: Token, now: Boot) {
-        // The closed connection ends its calls.
+        // Closing the connection ends its calls.
         if let Some(old) = self.plugins.remove(resource) {
             self.done.extend(old.abandon());
         }

@@ -24,7 +24,8 @@ pub struct Plugin {
 
 /// The result of `Plugin::drive`.
 pub struct PluginProgress {
-    /// The budget of the turn is used up, and the poll will not report the remaining data.
+    /// Whether the budget of this turn ran out. If so, call `drive` again in the next turn, because the poll does not
+    /// report the remaining input.
     pub again: bool,
     /// The reason, if the connection or the watch is lost.
     pub lost: Option<String>,
@@ -103,7 +104,9 @@ impl Plugin {
                 Completion::Message { message, .. } => list = Some(message),
                 Completion::Done { id, result } => match self.calls.remove(&id) {
                     Some(PluginCall::Watch) => {
-                        progress.lost = Some(result.map_or_else(in_words, |_| "the plugin ended its list".to_owned()));
+                        progress.lost = Some(
+                            result.map_or_else(in_words, |_| "the plugin ended its ListAndWatch stream".to_owned()),
+                        );
                     }
                     Some(PluginCall::Allocate(op)) => done.push((op, allocated(result))),
                     Some(PluginCall::PreStart(op)) => done.push((op, answered(result, |_| Ok(Answer::Ok)))),

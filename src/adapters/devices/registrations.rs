@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_CLIENTS: usize = 16;
 /// The maximum number of clients that are accepted in one turn.
 const MAX_ACCEPTED: usize = 4;
-/// The maximum number of requests of one client. A plugin makes one for each of its resources.
+/// The maximum number of requests from one client. A plugin makes one request for each of its resources.
 const MAX_REQUESTS: usize = 64;
 
 /// gRPC status codes.

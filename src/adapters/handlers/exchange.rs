@@ -292,7 +292,7 @@ impl Http {
         let request = get.bytes();
         let (ip, reader) = (address.ip(), ResponseReader::new(MAX_BODY));
         let mut http = Http { connection, url, ip, user_agent, headers, request, reader, redirects };
-        // A server on the same machine accepts the request at once, so the loop needs one turn less.
+        // A server on the same machine accepts the request at once, which saves a turn of the loop.
         let is_plain = http.url.scheme == Scheme::Http;
         let written = is_plain && http.write().map_err(|e| http.write_failure(&e))?;
         let interest = if written { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };

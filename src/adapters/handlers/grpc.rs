@@ -80,7 +80,7 @@ fn judge(answer: &Bytes) -> ExchangeOutcome {
         Ok(()) => ExchangeOutcome::Connected,
         Err(Some(status)) => ExchangeOutcome::Failed(format!("service unhealthy (responded with \"{status}\")")),
         Err(None) => ExchangeOutcome::Failed(
-            "error: health rpc probe failed: the answer is not a HealthCheckResponse".to_owned(),
+            "error: health rpc probe failed: the response is not a HealthCheckResponse".to_owned(),
         ),
     }
 }

@@ -1,5 +1,5 @@
 //! The network handlers of probes and hooks, and sleeps: HTTP, gRPC and TCP connections, without blocking. The agent's
-//! poll reports the sockets. The texts of failures are those of a kubelet, which are the texts of Go's libraries.
+//! poll reports the sockets. Failures have the same texts as in a kubelet, which takes them from Go's libraries.
 //!
 //! A handler that does not answer keeps one socket until its deadline, and delays nothing else.
 
@@ -63,9 +63,9 @@ enum HandlerWork {
 
 /// The server of an https hook has no TLS, so the request was sent again over http.
 struct Fallback {
-    /// `host:port`.
+    /// The server, as `host:port`.
     server: String,
-    /// Why the first request failed. A failure of the second request does not replace it.
+    /// The reason why the first request failed. A failure of the second request does not replace it.
     why: String,
 }
 
@@ -138,7 +138,7 @@ impl Handlers {
             },
             HandlerWork::Hook { exchange, fallback, .. } => {
                 let outcome = exchange.advance(registry, token);
-                // The head of a response is enough.
+                // For a hook, the head of a response is enough.
                 let answered = exchange.has_response()
                     || matches!(outcome, ExchangeOutcome::Connected | ExchangeOutcome::Response(_));
                 match (outcome, fallback.take()) {

@@ -4,7 +4,8 @@ use crate::net::http1_client::Response;
 use std::io;
 
 pub(super) enum ExchangeOutcome {
-    /// `again`: the budget of the turn was used up, and the poll will not report the rest.
+    /// `again`: the budget of this turn ran out, so call again in the next turn, because the poll does not report the
+    /// remaining input.
     Pending {
         again: bool,
     },

@@ -371,7 +371,7 @@ fn a_long_response_is_read_in_several_turns() {
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(&[b'y'; 8000]).unwrap();
     assert_eq!(lab.wait(1), [(op, Ok(Answer::Probe(ProbeResult::Passed)))]);
-    // (If the last bytes arrive late, the socket was empty for a moment.)
+    // If the last bytes arrived late, the socket was empty for a moment.
     assert_eq!(lab.stopped, 1);
 }
 
@@ -395,7 +395,7 @@ fn a_grpc_server_that_floods_is_read_within_a_budget_and_given_up() {
     let ProbeResult::Failed(why) = lab.probe(&format!("grpc: {{port: {}}}", address.port())) else {
         panic!("a failure")
     };
-    assert!(why.ends_with("the server sent 1 MiB without a complete answer"), "{why}");
+    assert!(why.ends_with("the server sent 1 MiB without a complete response"), "{why}");
     assert!(lab.stopped >= 8, "{}", lab.stopped);
     flood.join().unwrap();
 }

@@ -10,12 +10,13 @@ use std::path::Path;
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 const APPARMOR: &str = "/sys/module/apparmor/parameters/enabled";
-/// The memory in bytes that is assumed if it cannot be determined: that of a small machine.
+/// The amount of memory, in bytes, that is assumed if the real amount cannot be determined. It is typical of a small
+/// machine.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
 
-/// Reads the current capacity. The storage size is that of the file system of `root` (or of its nearest existing
-/// parent). The call blocks if that file system hangs, so only a start and a reload call it. A value that cannot be
-/// read is logged and replaced with a default.
+/// Reads the current capacity. The storage size is the size of the file system that contains `root` (or its nearest
+/// existing parent). The call blocks if that file system hangs, so it is called only at the start and on a reload. A
+/// value that cannot be read is logged and replaced with a default.
 pub fn read(root: &Path) -> MachineFacts {
     let cpus = fs::read_to_string(ONLINE)
         .map_err(|e| format!("read {ONLINE}: {e}"))

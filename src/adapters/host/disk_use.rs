@@ -1,5 +1,4 @@
-//! Measures the disk usage of the directories of pods: volumes and logs. Containers may change the directories at the
-//! same time.
+//! Measures the disk usage of pods: their volumes and logs. Containers may change the directories at the same time.
 
 use crate::api::facts::{DiskUse, MeasuredPod};
 use crate::api::layout::Layout;
@@ -12,7 +11,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The size of a block of `st_blocks`, in bytes.
+/// The unit of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
 
 /// The directories of a pod.

@@ -5,8 +5,8 @@ use rustix::fs::statvfs;
 use std::io;
 use std::path::Path;
 
-/// Returns the size and the free space of the file system that contains the path. Blocks as long as the file system
-/// hangs, so it must run on a helper thread.
+/// Returns the size and the free space of the file system that contains the path. Blocks while the file system hangs,
+/// so it must run on a helper thread.
 ///
 /// # Errors
 /// The path does not exist, or its file system fails.

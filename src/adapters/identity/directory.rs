@@ -1,4 +1,4 @@
-//! The directory of the identity: reads, atomic writes, and the lock.
+//! The identity directory: its lock, and reads and atomic writes of its files.
 
 use super::files::{self, CERTIFICATE, KUBECONFIG, LOCK, NEXT_KEY, SERVING_CERTIFICATE, SERVING_NEXT_KEY, SETTINGS};
 use crate::adapters::durable;
@@ -16,7 +16,8 @@ const ROOT_MODE: u32 = 0o750;
 /// The maximum size of a file, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Reports whether the kubeconfig is that of `wherry join`, so that Wherry may replace the certificate that it names.
+/// Reports whether the kubeconfig is the one that `wherry join` writes, so that Wherry may replace the certificate that
+/// it names.
 pub fn is_managed(kubeconfig: &Path, root: &Path) -> bool {
     kubeconfig == files::kubeconfig(root)
 }
@@ -123,7 +124,8 @@ impl IdentityDirectory {
         self.remove(SETTINGS)
     }
 
-    /// Removes the serving certificate of another cluster and the key of the next one, if they exist.
+    /// Removes the serving certificate that another cluster has issued and the key of the next certificate, if they
+    /// exist.
     ///
     /// # Errors
     /// The file system reports an error.

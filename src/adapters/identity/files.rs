@@ -1,4 +1,4 @@
-//! The names of the files of the identity.
+//! The names of the identity files.
 
 use crate::api::cluster::requests::Signer;
 use std::path::{Path, PathBuf};

@@ -40,7 +40,7 @@ impl IdentityDirectory {
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, ORGANIZATION);
         params.distinguished_name.push(DnType::CommonName, common_name(node));
-        // An ECDSA signature is random, so the name depends only on the key and the content.
+        // An ECDSA signature is random, so derive the name only from the key and the content of the request.
         let mut of = key.subject_public_key_info();
         of.extend_from_slice(node.as_bytes());
         if let Purpose::Serving(names) = purpose {

@@ -36,15 +36,15 @@ pub fn serving_in_use(certificate: x509::Certificate) -> InUse {
 /// Reads the serving certificate of the node with its key.
 ///
 /// # Errors
-/// The file system reports an error. (A file that is missing or damaged, or that belongs to another node, is
-/// `Nothing`.)
+/// The file system reports an error. For a file that is missing, damaged or for another node, returns `Nothing`
+/// instead.
 pub fn serving(directory: &IdentityDirectory, node: &str) -> Result<FoundServing, String> {
     let path = directory.path(SERVING_CERTIFICATE);
     let Some(pem) = directory.read(SERVING_CERTIFICATE)? else {
         return Ok(FoundServing::Nothing(format!("{} does not exist", path.display())));
     };
     let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    // (The error of the key is not shown: it could contain a part of the key.)
+    // The key's error is not shown, because it could contain a part of the key.
     Ok(match (store::check(node, &pem, &pem), chain, PrivateKeyDer::from_pem_slice(&pem)) {
         (Ok(certificate), Ok(chain), Ok(key)) => {
             FoundServing::Certificate(Box::new(Serving { chain, key, in_use: serving_in_use(certificate) }))

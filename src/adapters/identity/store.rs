@@ -78,12 +78,12 @@ pub(super) fn check(node: &str, chain: &[u8], key: &[u8]) -> Result<x509::Certif
         return Err(format!("the certificate is for {found:?}, not for {name:?} in {ORGANIZATION}"));
     }
     let unusable = "the key is not a private key in PEM that Wherry can use";
-    // (The library's errors are not shown: they could contain a part of the key.)
+    // The library's errors are not shown, because they could contain a part of the key.
     let key_der = PrivateKeyDer::from_pem_slice(key).map_err(|_| unusable)?;
     let signer = any_supported_type(&key_der).map_err(|_| unusable)?;
     let public = signer.public_key();
     if public.is_none_or(|public| *public != *certificate.public_key) {
-        return Err("the certificate belongs to another key".to_owned());
+        return Err("the certificate belongs to a different key".to_owned());
     }
     Ok(certificate)
 }
@@ -93,7 +93,7 @@ fn certificates(chain: &[u8]) -> Vec<u8> {
     let mut text = String::new();
     for der in CertificateDer::pem_slice_iter(chain).flatten() {
         text.push_str("-----BEGIN CERTIFICATE-----\n");
-        // (Base64 is ASCII.)
+        // Base64 is ASCII, so each chunk is valid text.
         for line in STANDARD.encode(&der).as_bytes().chunks(64) {
             text.push_str(&String::from_utf8_lossy(line));
             text.push('\n');

@@ -48,7 +48,7 @@ fn only_the_certificate_of_the_node_and_its_key_is_stored() {
     for (certificate, key, why) in [
         ("", own.key.as_str(), "not in PEM"),
         (&own.certificate, "", "not a private key"),
-        (&own.certificate, &other.key, "another key"),
+        (&own.certificate, &other.key, "a different key"),
         (&other.certificate, &other.key, "is for \"system:node:n2\""),
     ] {
         let error = import(certificate, key).unwrap_err();
@@ -63,7 +63,7 @@ fn only_the_certificate_of_the_node_and_its_key_is_stored() {
     let error = store(&directory, "n1", Signer::Client, &own.certificate).unwrap_err();
     assert!(error.contains("no longer exists"), "{error}");
     directory.request("n1", &Purpose::Client).unwrap();
-    assert!(store(&directory, "n1", Signer::Client, &own.certificate).unwrap_err().contains("another key"));
+    assert!(store(&directory, "n1", Signer::Client, &own.certificate).unwrap_err().contains("a different key"));
     directory.remove_all().unwrap();
     assert!(!super::directory(root.path()).exists());
     directory.remove_all().unwrap();
@@ -109,7 +109,7 @@ fn a_serving_certificate_has_files_of_its_own_and_the_names_of_its_request() {
     assert!(found.in_use == stored && found.chain.len() == 1);
     let other = serving(&directory, "n2").unwrap();
     assert!(matches!(other, FoundServing::Nothing(text) if text.contains("not for \"system:node:n2\"")));
-    // After a kill between the last two steps of `store`, the next request has another key.
+    // If Wherry was killed between the last two steps of `store`, the next request has another key.
     fs::write(path(SERVING_NEXT_KEY), &key).unwrap();
     assert_ne!(directory.request("n1", &wanted).unwrap().name, request.name);
     for damaged in ["", "damaged", &issued] {

@@ -1,4 +1,4 @@
-//! Finds the files that form the log of one instance of a container, and puts them in order.
+//! Finds the log files of one container instance, and puts them in order.
 
 use crate::api::ordered::OrderSlice;
 use std::fs::Metadata;

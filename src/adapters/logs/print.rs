@@ -21,9 +21,9 @@ pub enum Stop {
 /// The output of one command, shared by all its logs.
 pub struct Printer<'a> {
     pub out: &'a mut dyn Write,
-    /// Omit lines that are older than this.
+    /// The time before which lines are omitted.
     pub since: Option<Timestamp>,
-    /// Prepend the time to each line.
+    /// Whether to prepend the time to each line.
     pub timestamps: bool,
     /// The number of bytes that may still be written; None is unlimited.
     pub left: Option<u64>,

@@ -22,8 +22,8 @@ struct LogFile {
 }
 
 enum LogContent {
-    /// `left`: the number of bytes that are still to be printed, of those that the file had when it was opened.
-    /// `u64::MAX` if the file is followed.
+    /// `left`: how many of the bytes that the file had when it was opened remain to be printed. `u64::MAX` if the file
+    /// is followed.
     Plain {
         file: BufReader<File>,
         left: u64,
@@ -36,7 +36,7 @@ pub struct LogReader {
     instance: u32,
     /// The files that are still to be read, the oldest first. The last one may grow.
     parts: VecDeque<LogFile>,
-    /// The start of a line of the first part, whose newline has not been read yet.
+    /// The start of a line in the first part. The newline of this line has not been read yet.
     pending: Vec<u8>,
     joiner: Joiner,
     budget: Budget,

@@ -1,4 +1,4 @@
-//! Rotates the files of the log of one running container. The runtime must reopen the log afterwards.
+//! Rotates the log files of one running container. The runtime must reopen the log afterwards.
 //!
 //! File names are those of a kubelet: `0.log` is renamed to `0.log.YYYYMMDD-HHMMSS`, and older rotated files get the
 //! suffix `.gz`. The time is UTC. No line is lost if the process is killed at any point, because a file is removed

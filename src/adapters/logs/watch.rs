@@ -80,7 +80,7 @@ impl LogWatch {
     /// Returns true if the reader is gone.
     ///
     /// # Errors
-    /// poll(2) or the read of the inotify events failed.
+    /// poll(2) failed, or the inotify events cannot be read.
     pub fn wait(&mut self, others: &[BorrowedFd<'_>], out: BorrowedFd<'_>) -> io::Result<bool> {
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN),
@@ -103,7 +103,7 @@ impl LogWatch {
     /// Discards the events. The caller checks all directories after each change.
     ///
     /// # Errors
-    /// The read of the events failed.
+    /// The events cannot be read.
     pub fn drain(&mut self) -> io::Result<()> {
         let mut buffer = [0; 4096];
         let inotify = match &mut self.source {

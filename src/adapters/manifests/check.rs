@@ -5,7 +5,7 @@ use crate::api::document::context::Context;
 use crate::api::document::{self, Checked};
 use std::path::{Path, PathBuf};
 
-/// Checks the text of a manifest as the node `node_name` does. Returns the valid objects, the problems of the other
+/// Checks the text of a manifest as the node `node_name` would. Returns the valid objects, the problems of the other
 /// documents, invalid image names, and warnings. Used by `wherry check FILE`.
 pub fn check_text(path: &str, text: &[u8], node_name: &str) -> Checked {
     document::check_objects(text, path, Context::new(node_name, ""))

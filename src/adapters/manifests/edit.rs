@@ -18,7 +18,7 @@ pub struct Edit {
     /// The file that currently defines the object; None if no file does.
     pub file: Option<PathBuf>,
     pub manifest: ManifestEdit,
-    /// Check the change without carrying it out.
+    /// Whether to check the change without carrying it out.
     pub dry_run: bool,
 }
 
@@ -81,7 +81,7 @@ fn find(file: &Path) -> Result<FileFound, Failure> {
     };
     Ok(match (fs::read_link(file), text) {
         (Ok(target), text) => FileFound::Link { target: target.display().to_string(), text },
-        // The path is not a symbolic link.
+        // The path is not a symbolic link, so readlink(2) fails.
         (Err(_), Some(text)) => FileFound::Text(text),
         (Err(_), None) => FileFound::Nothing,
     })
@@ -94,8 +94,8 @@ fn check(abandoned: &Abandoned) -> Result<(), Failure> {
     }
 }
 
-/// Reverts a change: restores the old content of the file, or removes the file if the change created it. Leaves a file
-/// alone that somebody has modified since.
+/// Reverts a change: restores the old content of the file, or removes the file if the change created it. Leaves the
+/// file alone if somebody has modified it since.
 ///
 /// # Errors
 /// The file cannot be read, written or removed.

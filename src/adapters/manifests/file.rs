@@ -52,7 +52,7 @@ impl Stamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum FoundPath {
     Nothing,
-    /// A directory entry. The stamp is that of the target of a link; None if the target does not exist.
+    /// A directory entry. For a link, the stamp is that of its target, or None if the target does not exist.
     Entry {
         link: bool,
         hard_links: bool,
@@ -67,7 +67,7 @@ pub(super) enum Unread {
     Gone,
     /// The file changed while it was read; the caller reads it again later.
     Changing,
-    /// The file exists but cannot be read. `passing`: the cause may disappear without an inotify event.
+    /// The file exists but cannot be read. `passing` means that the cause may disappear without an inotify event.
     Broken { why: String, passing: bool },
 }
 

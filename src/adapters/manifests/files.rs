@@ -20,7 +20,7 @@ struct Read {
     text: Vec<u8>,
     link: bool,
     stamp: Option<Stamp>,
-    /// The file has not changed for 1 s, or its change is complete.
+    /// Whether the file has not changed for 1 s, or its change is complete.
     settled: bool,
 }
 

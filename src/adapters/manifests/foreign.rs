@@ -166,7 +166,7 @@ pub fn answer(question: &str, out: &mut dyn Write) -> std::io::Result<()> {
             InspectionOutcome::Seen(answer, text) => (Line::Seen(answer), text),
             InspectionOutcome::Refused(mount) => (Line::Refused(mount), Vec::new()),
             InspectionOutcome::Failed(why) => (Line::Failed(why), Vec::new()),
-            InspectionOutcome::Hung(..) => (Line::Failed("the inspection timed out".to_owned()), Vec::new()),
+            InspectionOutcome::Hung(..) => (Line::Failed("reading the manifests timed out".to_owned()), Vec::new()),
         },
         Err(e) => (Line::Failed(format!("failed to parse the request: {e}")), Vec::new()),
     };

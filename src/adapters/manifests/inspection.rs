@@ -30,7 +30,7 @@ pub(super) struct Question {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum InspectionSubject {
     Directory {
-        /// Include the stamps of the files.
+        /// Whether to include the stamps of the files.
         stamps: bool,
     },
     File {
@@ -73,7 +73,7 @@ pub(super) struct FileSeen {
     /// The steps of a link; empty for any other file.
     pub(super) steps: Vec<PathStep>,
     pub(super) watched: Watched,
-    /// inotify does not report every change, because the file or the target of its link is on a foreign file system.
+    /// Whether inotify misses changes, because the file or the target of its link is on a foreign file system.
     pub(super) foreign: bool,
 }
 
@@ -83,7 +83,7 @@ pub(super) enum FileReading {
     Same,
     Text {
         stamp: Stamp,
-        /// The file is world-readable.
+        /// Whether the file is world-readable.
         open: bool,
     },
     Not(Unread),

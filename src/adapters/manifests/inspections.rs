@@ -70,7 +70,7 @@ struct RunningInspection {
     since: Boot,
     /// The directory without links, as passed to the inspection.
     base: Option<PathBuf>,
-    /// The inspection of the directory includes the stamps of the files.
+    /// Whether the inspection of the directory includes the stamps of the files.
     stamps: bool,
     at: Arc<AtomicU64>,
     alive: Arc<()>,
@@ -229,7 +229,7 @@ impl Inspections {
         self.left.push(Left { key, mount, unfinished });
     }
 
-    /// Handles a change of the mount table: an inspection that hung on an unknown mount, or on one that no longer
+    /// Handles a change to the mount table: an inspection that hung on an unknown mount, or on one that no longer
     /// exists, is retried immediately.
     pub(super) fn mounted(&mut self, is_there: impl Fn(u64) -> bool, now: Boot) {
         for hung in self.hung.values_mut().filter(|hung| !hung.mount.is_some_and(&is_there)) {
@@ -257,7 +257,8 @@ impl Inspections {
 
     /// Returns the time of the next call of `retry`.
     pub(super) fn next_retry(&self) -> Option<Boot> {
-        // A thread wakes the event loop when it ends, a process does not.
+        // A thread wakes the event loop when it ends, so retry at once. A process does not, so its retry is scheduled
+        // as usual.
         if self.left.iter().any(|left| left.unfinished.has_come_back()) {
             return Some(Boot(0));
         }

@@ -70,7 +70,7 @@ const NET: Duration = Duration::from_secs(600);
 /// The directory to watch, and how.
 #[derive(Clone, Debug)]
 pub struct ManifestSettings {
-    /// Absolute path; part of the pods' identity (D3).
+    /// The absolute path of the manifest directory, which is part of the pods' identity (D3).
     pub directory: PathBuf,
     /// `manifests` in the root directory. The engine's records are elsewhere because their format differs.
     pub records: PathBuf,
@@ -115,15 +115,15 @@ struct ReportedFile {
     link: bool,
     /// The steps of its symbolic links.
     steps: Vec<PathStep>,
-    /// inotify does not report all changes of the file.
+    /// Whether inotify misses changes to the file.
     unwatched: bool,
     /// Why the last attempt to read the file failed, if it did.
     unreadable: Option<String>,
-    /// The text that was read last contains a manifest, valid or not. This shows that the directory is the right one.
+    /// Whether the text that was read last contains a manifest, valid or not. If so, the directory is the right one.
     has_documents: bool,
-    /// The text that was read last contains a Secret.
+    /// Whether the text that was read last contains a Secret.
     has_secret: bool,
-    /// Every user of the machine could read the file when it was read last.
+    /// Whether every user of the machine could read the file when it was read last.
     open: bool,
 }
 
@@ -144,14 +144,14 @@ pub struct Manifests {
     sources: BTreeMap<OsString, ReportedFile>,
     waits: BTreeMap<OsString, (Boot, Wait)>,
     stage: ScanStage,
-    /// None before the first scan, and while the directory is missing.
+    /// The directory at the last scan. None before the first scan, and while the directory is missing.
     directory: Option<ScannedDirectory>,
-    /// The steps of the path of the directory.
+    /// The steps of the directory's path.
     steps: Vec<PathStep>,
     scan: Option<Scan>,
-    /// The last scan that included the stamps of the files hung. The next one reads only the names.
+    /// Whether the last scan that included the stamps of the files hung. If so, the next scan reads only the names.
     one_by_one: bool,
-    /// Not every path can be watched.
+    /// Whether some paths cannot be watched.
     unwatched: bool,
     directory_state: DirectoryState,
     /// The changes of files since the last report.
@@ -161,17 +161,17 @@ pub struct Manifests {
     /// The report waits until this time for more changes of the same moment.
     more_until: Option<Boot>,
     next_full: Boot,
-    /// The last call of `events` left events unread.
+    /// Whether the last call of `events` left events unread.
     more: bool,
     /// When the mount table was last read because of a change.
     mounts_read: Option<Boot>,
     /// The mount table has changed since that read, and is read again at this time.
     mounts_due: Option<Boot>,
-    /// The recorded mount of the directory. The outer None: the record has not been read yet.
+    /// The recorded mount of the directory. The outer None means that the record has not been read yet.
     recorded: Option<Option<MountPlace>>,
     /// A mount of the directory that is not recorded yet.
     new_place: Option<MountPlace>,
-    /// The record of the mount is being written.
+    /// Whether the record of the mount is being written.
     writing: bool,
 }
 
@@ -246,7 +246,7 @@ impl Manifests {
     /// Returns the time of the next call of `due`.
     pub fn next_deadline(&self) -> Boot {
         if self.more {
-            // mio reports only new events, and these were reported before.
+            // Call `due` at once: mio reports only new events, and has already reported these.
             return Boot(0);
         }
         let waits = self.waits.values().map(|(at, _)| *at).chain(self.inspections.next_retry());

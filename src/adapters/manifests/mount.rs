@@ -45,7 +45,7 @@ impl Mount {
 }
 
 /// All mounts. A machine with many containers has hundreds, and each start of a container changes them, so only the
-/// text of the kernel is kept, and a `Mount` is made of a row that was asked for.
+/// kernel's text is kept, and a `Mount` is created only for a row that is requested.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     text: Vec<u8>,
@@ -57,16 +57,16 @@ pub(super) struct Table {
 struct Row {
     id: u64,
     parent: u64,
-    /// Where the mount point is in the text of the table, with its escapes.
+    /// The position of the mount point in the text of the table, including its escapes.
     point: Range<usize>,
-    /// Where the line ends in the text of the table.
+    /// The end of the line, as a position in the table's text.
     end: usize,
 }
 
 impl Table {
     /// Reads the table; returns an empty one if that fails. Reading from /proc never blocks.
     pub(super) fn read(mountinfo: &Path) -> Table {
-        // /proc reports no size, so the size is not queried first.
+        // Reserve the usual size instead of asking for it, because /proc reports no size.
         let mut text = Vec::with_capacity(USUAL);
         let read = std::fs::File::open(mountinfo).and_then(|file| file.take(MOST).read_to_end(&mut text));
         if read.is_ok() { Table::parse(text) } else { Table::default() }

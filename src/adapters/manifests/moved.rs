@@ -1,4 +1,4 @@
-//! Decides what to inspect after inotify events and changes of the mount table.
+//! Decides what to inspect after inotify events and changes to the mount table.
 
 use super::inspections::Why;
 use super::mount::Table;
@@ -11,10 +11,10 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 impl Manifests {
-    /// Handles a change of the mount table.
+    /// Handles a change to the mount table.
     pub fn mounted(&mut self, now: Now) {
         let next = self.mounts_read.map_or(now.boot, |at| at + MOUNTS);
-        // An inspection in progress may have read the table before the change.
+        // Read the table at once if an inspection is in progress, which may have read it before the change.
         if next <= now.boot || self.inspections.any_running() {
             self.read_mounts(now);
         } else {

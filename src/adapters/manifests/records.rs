@@ -1,4 +1,4 @@
-//! Builds the reports of changed files, including their records, and the writes of records.
+//! Builds the reports of changed files, including their records, and the write operations for records.
 
 use super::store::{MountPlace, Write};
 use super::{Manifests, ReportedFile};
@@ -10,24 +10,25 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The delay before a failed write of the directory's record is repeated.
+/// The delay before another attempt to write the directory's record.
 const RETRY: Duration = Duration::from_secs(60);
 
 impl Manifests {
-    /// Returns the write of these records. The caller runs it on any thread and reports its result to the engine.
+    /// Returns a write operation for these records. The caller runs it on any thread and reports its result to the
+    /// engine.
     pub fn store(&self, updates: Vec<RecordUpdate>) -> Write {
         Write { store: self.store.clone(), directory: self.settings.directory.clone(), updates, place: None }
     }
 
-    /// Returns the write of the directory's record, if it is due. The caller runs it on any thread, and passes the
-    /// result to `written`.
+    /// Returns a write operation for the directory's record, if one is due. The caller runs it on any thread, and
+    /// passes the result to `written`.
     pub fn take_write(&mut self) -> Option<Write> {
         let place = self.new_place.take_if(|_| !self.writing)?;
         self.writing = true;
         Some(Write { place: Some(place), ..self.store(Vec::new()) })
     }
 
-    /// Handles the result of the write of the directory's record.
+    /// Handles the result of writing the directory's record.
     pub fn written(&mut self, result: Result<(), String>, now: Now) {
         self.writing = false;
         if let Err(why) = result {

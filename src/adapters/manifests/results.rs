@@ -92,11 +92,11 @@ impl Manifests {
             return self.start_scan(now);
         }
         let what = mount.map_or_else(
-            || "the file system does not answer: check its server, or unmount it".to_owned(),
+            || "the file system does not respond: check its server, or unmount it".to_owned(),
             |mount| {
                 let Mount { point, kind, source, .. } = mount;
                 format!(
-                    "the file system on {point} ({source}, {kind}) does not answer: check its server, or unmount it \
+                    "the file system on {point} ({source}, {kind}) does not respond: check its server, or unmount it \
                      (umount -l {point})"
                 )
             },

@@ -1,8 +1,8 @@
 //! Evaluates a scan of the directory: which names exist, which are missing, and whether this is the right directory.
 //!
 //! A scan starts with the list of names and ends when each of them has been inspected. If the mount differs from the
-//! recorded one, the names alone prove nothing: a mount point without its file system may contain a subdirectory or a
-//! README. In this case no file is considered removed until a manifest has been found.
+//! recorded one, the names alone prove nothing, because a mount point without its file system may contain a
+//! subdirectory or a README. In this case no file is considered removed until a manifest has been found.
 
 use super::file::Stamp;
 use super::inspection::DirectorySeen;
@@ -35,11 +35,11 @@ impl Manifests {
             (Ok(_), None) => return self.missing("cannot be read", now),
         };
         let same = self.directory.as_ref().is_some_and(|old| old.identity.same_inode(&identity));
-        // Without a mount table, this may be any file system.
+        // Without a mount table, this may be any file system, so it counts as another one.
         let is_other = |recorded: &MountPlace| mount.as_ref().is_none_or(|mount| !recorded.is(mount));
         let doubt = self.recorded().filter(is_other);
         self.directory = Some(ScannedDirectory { real: real.into(), identity, mount });
-        // Files may still be moved into a new directory.
+        // Wait longer in a new directory, because files may still be moved into it.
         let gone = if same || self.is_first() { GONE } else { SETTLE };
         let known = |name: &OsString| {
             self.sources.get(name).is_some_and(|source| {
@@ -132,7 +132,7 @@ impl Manifests {
         if foreign || unwatched { self.settings.check_frequency } else { NET }
     }
 
-    /// Schedules a write of the directory's mount if the directory contains manifests and the recorded mount differs.
+    /// Schedules recording the directory's mount if the directory contains manifests and the recorded mount differs.
     pub(super) fn note_place(&mut self) {
         let in_doubt = self.scan.as_ref().is_some_and(|scan| scan.doubt.is_some());
         if in_doubt || !self.sources.values().any(|source| source.has_documents) {

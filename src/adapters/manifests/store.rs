@@ -1,4 +1,4 @@
-//! The last good version of the documents of each file, on disk (D2). It is in force while the file is broken or the
+//! The last good version of each file's documents, on disk (D2). It is in force while the file is broken or the
 //! directory is missing.
 //!
 //! Each manifest has a small JSON file in `manifests` in the root directory, its record. The file name is a digest of
@@ -22,7 +22,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 const VERSION: u32 = 1;
-/// The file name of the record of the directory itself.
+/// The file name of the directory's own record.
 const DIRECTORY: &str = "directory.json";
 /// The suffix of a record that is being written.
 const ASIDE: &str = ".new";
@@ -165,7 +165,7 @@ impl Store {
         Store { root }
     }
 
-    /// Returns the path of the record of a manifest.
+    /// Returns the path of a manifest's record.
     pub(super) fn file_of(&self, manifest: &Path) -> PathBuf {
         let digest = uid::digest_of_bytes(manifest.as_os_str().as_bytes());
         self.root.join(format!("{}.json", &digest[..32]))

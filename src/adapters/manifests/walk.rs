@@ -17,7 +17,7 @@ const MAX_LINKS: usize = 40;
 pub(super) struct Avoid {
     /// The ids of the mounts.
     pub(super) mounts: BTreeSet<u64>,
-    /// Also avoid all foreign file systems.
+    /// Whether to avoid all foreign file systems, too.
     pub(super) foreign: bool,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct PathStep {
     /// Absolute path without links.
     pub(super) directory: OsString,
     pub(super) name: OsString,
-    /// The id of the mount on which the name is; 0 if the mount table has no such mount.
+    /// The id of the mount that contains the name; 0 if the mount table has no such mount.
     pub(super) mount: u64,
 }
 

@@ -2,10 +2,10 @@
 //! poll, the mount table.
 //!
 //! inotify watches inodes, not paths. Every directory in which a step of a path could change (`walk`) therefore has a
-//! watch. Helper threads add the watches during an inspection, because a file system that hangs blocks that call too.
-//! The event loop learns of a watch from the result of the inspection. An event may arrive before that result, so
-//! events are kept while inspections run, and the kept events of a new watch are handled then. An unneeded watch is
-//! removed only while no inspection runs, because an inspection may have added it again.
+//! watch. Helper threads add the watches during an inspection, because adding a watch blocks too if the file system
+//! hangs. The event loop learns of a watch from the result of the inspection. An event may arrive before that result,
+//! so events are kept while inspections run, and the kept events of a new watch are handled once the watch is known. An
+//! unneeded watch is removed only while no inspection runs, because an inspection may have added it again.
 
 use super::walk::PathStep;
 use mio::unix::SourceFd;
@@ -29,14 +29,14 @@ const KEPT: usize = 1024;
 /// Maximum number of watches. Links beyond this are inspected every `fileCheckFrequency`.
 const MAX_WATCHES: usize = 1024;
 
-/// The events for a name in the directory, or for a step of the link of that name.
+/// The events for a name in the directory, or for a step of the link with that name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Touch {
-    /// The content is complete: its writer closed it, or it was renamed into place.
+    /// Whether the content is complete: its writer closed it, or it was renamed into place.
     pub(super) complete: bool,
-    /// The owner, mode or link count changed, or the watched inode is gone.
+    /// Whether the owner, mode or link count changed, or the watched inode is gone.
     pub(super) attributes: bool,
-    /// A step of the link was created or removed. The target may be incomplete.
+    /// Whether a step of the link was created or removed. If so, the target may be incomplete.
     pub(super) step: bool,
     /// Whether the last event for the name itself was its removal.
     pub(super) gone: Option<bool>,
@@ -57,11 +57,11 @@ impl Touch {
 pub(super) struct Moved {
     /// The events of each file name, including names that are not read as manifests.
     pub(super) files: BTreeMap<OsString, Touch>,
-    /// The directory or a step of its path changed.
+    /// Whether the directory or a step of its path changed.
     pub(super) directory: bool,
-    /// The kernel dropped events.
+    /// Whether the kernel dropped events.
     pub(super) overflow: bool,
-    /// More events can be read now.
+    /// Whether more events can be read now.
     pub(super) more: bool,
 }
 
@@ -69,14 +69,14 @@ pub(super) struct Moved {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Role {
     Directory,
-    /// This name in the watched directory is a step of the path of the manifest directory.
+    /// This name in the watched directory is a step of the manifest directory's path.
     Way(OsString),
     /// The name `step` in the watched directory is a step of the link `file`.
     Step {
         file: OsString,
         step: OsString,
     },
-    /// The target of the link of this name.
+    /// The target of the link with this name.
     Target(OsString),
 }
 
@@ -132,7 +132,7 @@ impl Watched {
             Ok(id) => {
                 self.roles.insert((id, role));
             }
-            // The path was removed in the meantime. This is handled as if it had never existed.
+            // The path was removed in the meantime. It is handled as if it had never existed.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(errno) => self.failed = Some(format!("inotify on {}: {}", path.display(), std::io::Error::from(errno))),
         }
@@ -207,7 +207,7 @@ impl Watcher {
         self.roles.len() < MAX_WATCHES
     }
 
-    /// Replaces the watches of `file` (None: the directory). Returns the kept events of the new watches.
+    /// Replaces the watches of `file` (None for the directory). Returns the kept events of the new watches.
     pub(super) fn assign(&mut self, file: Option<&OsStr>, watched: BTreeSet<(i32, Role)>) -> Moved {
         let mut moved = Moved::default();
         for (id, roles) in &mut self.roles {
@@ -236,7 +236,7 @@ impl Watcher {
         });
     }
 
-    /// Reads the pending events, up to a limit. `keep`: inspections are running, so the events are kept.
+    /// Reads the pending events, up to a limit. If `keep` is set, inspections are running, so the events are kept.
     ///
     /// # Errors
     /// inotify failed and was closed.

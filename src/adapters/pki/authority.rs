@@ -63,7 +63,7 @@ impl Authority {
         }
         if now < parts.not_before {
             let why = format!("{} was created at {:.0}", path.display(), parts.not_before);
-            return Err(format!("{}; if the clock was wrong only then: {reset}", wrong_clock(now, &why)));
+            return Err(format!("{}; if the clock was only wrong at that time: {reset}", wrong_clock(now, &why)));
         }
         if now > parts.not_after {
             let path = path.display();
@@ -79,12 +79,12 @@ impl Authority {
         &self.pem
     }
 
-    /// Returns the certificate in DER, for the verification of clients.
+    /// Returns the certificate in DER, for verifying clients.
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.der
     }
 
-    /// Returns the end of the validity of the CA, which limits that of everything that it signs.
+    /// Returns the end of the CA's validity, which limits the validity of everything that the CA signs.
     pub fn expires(&self) -> Timestamp {
         self.parts.not_after
     }

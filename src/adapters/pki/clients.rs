@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const DIRECTORY: &str = "clients";
 const SUFFIX: &str = ".json";
-/// The maximum length of a name in characters, which is that of a common name in X.520.
+/// The maximum length of a name in characters: the limit for a common name in X.520.
 const MAX_NAME: usize = 64;
 /// How long a revoked certificate stays in `revoked` after it has expired. A clock that is somewhat wrong must not
 /// make it valid again.
@@ -44,8 +44,8 @@ impl Role {
         }
     }
 
-    /// Returns the role that a verified certificate gives: that of the one Wherry organisation in it. None if it has
-    /// no such organisation or two of them; Wherry never issues such a certificate.
+    /// Returns the role that a verified certificate grants through its Wherry organisation. Returns None if it has no
+    /// such organisation or two of them; Wherry never issues such a certificate.
     pub fn of(certificate: &x509::Certificate) -> Option<Role> {
         let mut roles =
             Role::ALL.into_iter().filter(|r| certificate.organizations.iter().any(|o| o == r.organization()));
@@ -67,7 +67,7 @@ pub struct IssuedClient {
     /// The common name (CN).
     pub name: String,
     pub role: Role,
-    /// In lower-case hexadecimal digits.
+    /// The serial number, in lower-case hexadecimal digits.
     pub serial: String,
     #[serde(with = "super::timestamp")]
     pub issued: Timestamp,
@@ -202,7 +202,7 @@ pub fn clients(directory: &Path) -> Result<(Vec<IssuedClient>, Vec<String>), Str
         let Some(content) = directory::read(&path)? else { continue };
         match serde_json::from_slice::<IssuedClient>(&content) {
             Ok(client) if client.serial == serial => clients.push(client),
-            Ok(_) => damaged.push(format!("{}: contains another serial number", path.display())),
+            Ok(_) => damaged.push(format!("{}: contains the wrong serial number", path.display())),
             Err(e) => damaged.push(format!("{}: is damaged: {e}", path.display())),
         }
     }

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Other users can read nothing here. (The certificates are not secret, but only root needs them.)
+/// Other users can read nothing here. The certificates are not secret, but only root needs them.
 const MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 /// The mode of the root directory, if it must be created. It is the same as in `adapters::records`.
@@ -67,7 +67,8 @@ impl LockedDirectory {
             .map_err(|e| failed("write", &path, &e))
     }
 
-    /// Removes a file if it exists. (A removal that a power cut undoes is repeated later, so it is not synced.)
+    /// Removes a file if it exists. The removal is not synced, because a removal that a power cut undoes is repeated
+    /// later.
     pub(super) fn remove(&self, name: &str) -> Result<(), String> {
         let path = self.path(name);
         match fs::remove_file(&path) {
@@ -82,7 +83,7 @@ fn make_private(path: &Path) -> Result<(), String> {
     match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
         Ok(()) => return path.parent().map_or(Ok(()), durable::sync).map_err(|e| failed("sync", path, &e)),
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-        // On a read-only file system, the error for an existing directory is a different one.
+        // On a read-only file system, mkdir(2) reports another error for an existing directory.
         Err(_) if path.is_dir() => {}
         Err(e) => return Err(failed("create directory", path, &e)),
     }

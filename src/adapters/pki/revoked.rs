@@ -16,7 +16,7 @@ const VERSION: u32 = 1;
 /// A revoked certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revocation {
-    /// In lower-case hexadecimal digits.
+    /// The serial number, in lower-case hexadecimal digits.
     pub serial: String,
     pub name: String,
     /// The time of the revocation.
@@ -37,7 +37,7 @@ struct RevocationsRecord {
 #[derive(Clone, Debug)]
 pub struct Revoked {
     path: PathBuf,
-    /// None: there was no file.
+    /// The version of the file that was read. None if there was no file.
     stamp: Option<Stamp>,
     serials: BTreeSet<String>,
 }
@@ -48,7 +48,7 @@ struct Stamp {
     device: u64,
     inode: u64,
     size: u64,
-    /// Seconds and nanoseconds.
+    /// The modification time, in seconds and nanoseconds.
     modified: (i64, i64),
 }
 

@@ -55,7 +55,7 @@ impl Authority {
     /// server that calls this again at `Serving::renew` and when its names change never has to restart.
     ///
     /// # Errors
-    /// The files cannot be read or written, or a name is invalid. (A damaged file is replaced.)
+    /// The files cannot be read or written, or a name is invalid. A damaged file is not an error and is replaced.
     pub fn server(&self, names: &Names, now: Timestamp) -> Result<Serving, String> {
         if let Some(existing) = self.existing_server(names, now)? {
             return Ok(existing);

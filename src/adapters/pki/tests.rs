@@ -166,7 +166,7 @@ fn the_serving_certificate_is_kept_until_it_has_to_be_replaced() {
 }
 
 fn pem(der: &[u8]) -> String {
-    // (The standard's lines of 64 characters are not required.)
+    // The standard prescribes lines of 64 characters, but readers do not require them.
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", base64(der))
 }
 
@@ -378,7 +378,7 @@ fn damaged_records_are_reported_and_a_damaged_list_of_revoked_certificates_is_an
     fs::write(directory.join("clients/01.json"), record.replace("2026", "twenty")).unwrap();
     let (found, damaged) = clients(&directory).unwrap();
     assert_eq!(found, [good]);
-    assert!(damaged[0].contains("00.json: contains another serial number"), "{damaged:?}");
+    assert!(damaged[0].contains("00.json: contains the wrong serial number"), "{damaged:?}");
     assert!(damaged[1].contains("01.json: is damaged: ") && damaged[1].contains("is not a time"), "{damaged:?}");
     assert!(authority.revoke("bob", now()).unwrap_err().contains("00.json"));
     authority.revoke("ann", now()).unwrap();

@@ -40,8 +40,8 @@ use std::sync::Arc;
 
 /// The gRPC code INTERNAL, used for file errors.
 const INTERNAL: u32 = 13;
-/// Maximum number of termination message files that are kept for each container. Only the newest are kept. (A kubelet
-/// keeps all until the pod is removed; a crashing container creates 100,000 a year.)
+/// Maximum number of termination message files that are kept for each container. Only the newest are kept. A kubelet
+/// keeps all of them until the pod is removed, but a crashing container creates 100,000 a year.
 const KEPT_MESSAGES: usize = 8;
 /// Maximum size of the host's hosts file, in bytes.
 const MAX_HOSTS: u64 = 1 << 20;

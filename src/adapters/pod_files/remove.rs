@@ -28,8 +28,8 @@ struct OpenDirectory {
     stalls: usize,
 }
 
-/// Removes `parent/name` and everything below it. The path may also be that of a file or a link. Succeeds if it does
-/// not exist.
+/// Removes `parent/name` and everything below it. The path may also name a file or a link. Succeeds if it does not
+/// exist.
 ///
 /// # Errors
 /// An entry cannot be removed, or is a mount point. The error names the path.
@@ -51,7 +51,7 @@ pub fn remove_tree(parent: &str, name: &str) -> Result<()> {
 }
 
 /// Removes everything below a directory, whose own path no container may be able to change. Does nothing if the path
-/// does not exist, or is that of a file or a link.
+/// does not exist, or if the path names a file or a link.
 ///
 /// # Errors
 /// The first error; the other entries are removed nevertheless.
@@ -63,7 +63,7 @@ pub fn remove_below(directory: &str) -> Result<()> {
         let name = entry.file_name();
         result = result.and(match name.to_str() {
             Some(name) => remove_tree(directory, name),
-            // Only root can create such an entry.
+            // Only root can create such an entry, so it is left for the user to remove.
             None => Err(format!("failed to remove {directory}/{name:?}: the name is not UTF-8; remove it by hand")),
         });
     }

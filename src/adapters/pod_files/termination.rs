@@ -1,7 +1,7 @@
 //! Reads termination messages: from the file that a container can write to, or from the end of its log if the pod has
 //! `terminationMessagePolicy: FallbackToLogsOnError`.
 //!
-//! The limits are a kubelet's: the last 4096 bytes of the file, or the last 2048 bytes of the text of the log's last 80
+//! The limits are a kubelet's: the last 4096 bytes of the file, or the last 2048 bytes of the text in the log's last 80
 //! lines. A read error becomes the message, as in a kubelet, so that it is visible in the status.
 
 use super::error::{Result, failed};
@@ -31,7 +31,7 @@ pub fn make(directory: &str) -> Result<String> {
         let path = format!("{directory}/{:08x}", random()?);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         match rustix::fs::openat(CWD, &path, flags, Mode::from_raw_mode(0o666)) {
-            // The umask must not restrict the mode.
+            // Set the mode explicitly, because the umask may have restricted it.
             Ok(fd) => {
                 rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o666)).map_err(|e| failed("set the mode of", &path, e))?;
                 return Ok(path);
@@ -98,7 +98,7 @@ fn tail(path: &str, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the text of the lines of a log. A partial line is joined with the next one.
+/// Returns the text in the lines of a log. A partial line is joined with the next one.
 fn log_text(bytes: &[u8]) -> String {
     let cut = bytes.len() as u64 == LOG_TAIL;
     let mut lines: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();

@@ -41,7 +41,7 @@ const VERSION: u32 = 1;
 const SUFFIX: &str = ".json";
 /// The suffix of a temporary file, after the number of its batch.
 const ASIDE: &str = ".new";
-/// Maximum length of the suffix of a temporary file: `.`, a number, and ASIDE.
+/// Maximum length of a temporary file's suffix: `.`, a number, and ASIDE.
 const MAX_ASIDE: usize = 1 + 20 + ASIDE.len();
 const CORRUPT: &str = ".corrupt";
 /// Maximum number of `*.corrupt` files of each kind. Only the newest are kept.
@@ -241,7 +241,7 @@ impl Records {
 fn entries(directory: &Path) -> Vec<(String, PathBuf)> {
     let list = match fs::read_dir(directory) {
         Ok(list) => list,
-        // Wherry has not created a file in place of a directory.
+        // Wherry did not create this file, which is in place of a directory, so ignore it.
         Err(e) if e.kind() == ErrorKind::NotADirectory => return Vec::new(),
         Err(e) => {
             log::warn!("failed to read records; continuing without them directory={} error={e:?}", directory.display());

@@ -75,7 +75,8 @@ fn lock(path: &Path) -> Result<File, String> {
         // The kernel remounts a failing disk read-only. Wherry still manages the running pods.
         Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => {
             log::warn!(
-                "the root directory is read-only; Wherry cannot write records and starts no new pod lock={}",
+                "Wherry's root directory is on a read-only file system; Wherry cannot write records and starts no new \
+                 pods lock={}",
                 path.display()
             );
             File::open(path)

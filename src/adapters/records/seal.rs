@@ -54,14 +54,16 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::OtherKey => f.write_str("it is sealed with another key"),
+            OpenError::OtherKey => f.write_str("it is sealed with a different key"),
             OpenError::Version(found) => write!(f, "sealed with format {found:?}, expected {VERSION}"),
-            OpenError::Damaged => f.write_str("the seal is broken: the file is damaged, or belongs to another record"),
+            OpenError::Damaged => {
+                f.write_str("the seal is broken: the file is damaged, or belongs to a different record")
+            }
         }
     }
 }
 
-/// The length of an output of HKDF.
+/// The length of an HKDF output.
 struct Length(usize);
 
 impl KeyType for Length {
@@ -132,7 +134,7 @@ impl SealKey {
     }
 }
 
-/// Reports whether the content is that of a sealed file, even a damaged one.
+/// Reports whether the content belongs to a sealed file, even a damaged one.
 pub fn is_sealed(content: &[u8]) -> bool {
     content.strip_prefix(MAGIC.as_bytes()).is_some_and(|rest| rest.starts_with(b" "))
 }
@@ -151,7 +153,7 @@ fn associated(header: &str, name: &str) -> Aad<Vec<u8>> {
 }
 
 struct Header<'c> {
-    /// Includes the line break.
+    /// The first line, including its line break.
     line: &'c str,
     key: &'c str,
     rest: &'c [u8],

@@ -85,7 +85,7 @@ fn stream(body: &[u8]) -> Result<control::StreamRequest, RequestError> {
 pub fn response<S>(answer: Result<Reply, RequestError>) -> Response<S> {
     match answer {
         Ok(Reply::Drained(drained)) => Response::json(serde_json::to_vec(&drained).unwrap_or_default()),
-        // (No route of the control socket requests these.)
+        // No route of the control socket requests these.
         Ok(Reply::Shortened | Reply::Evicted { .. } | Reply::Permitted { .. }) => Response::text(200, ""),
         Ok(Reply::Cordoned { on: true }) => Response::text(200, "the node is cordoned\n"),
         Ok(Reply::Cordoned { on: false }) => Response::text(200, "the node is not cordoned\n"),

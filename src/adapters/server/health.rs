@@ -27,7 +27,7 @@ pub fn response<S>(page: Page, checks: &[Check], verbose: bool) -> Response<S> {
     for check in checks {
         match &check.failure {
             None => body.push_str(&format!("[+]{} ok\n", check.name)),
-            // The text may come from the container runtime, and the client may print it on a terminal.
+            // Escape the text: it may come from the container runtime, and the client may print it on a terminal.
             Some(why) => body.push_str(&format!("[-]{} failed: {}\n", check.name, printable::line(why))),
         }
     }

@@ -14,9 +14,9 @@ pub struct NodeStatus {
     /// The version of wherry.
     pub version: String,
     pub node_name: String,
-    /// The directory with the state, and the CA of the API for kubectl. Empty: the agent is too old to report it.
+    /// The directory with the state, and the CA of the API for kubectl. Empty if the agent is too old to report it.
     pub root_directory: String,
-    /// The address of the API for kubectl. None: it is off.
+    /// The address of the API for kubectl. None if the API is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubectl: Option<String>,
     pub uptime_seconds: u64,
@@ -28,7 +28,7 @@ pub struct NodeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_ready_message: Option<String>,
     pub runtime: RuntimeStatus,
-    /// None: the node has only the pods of its manifests.
+    /// The connection to the cluster. None if the node has no cluster and runs only the pods of its manifests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterStatus>,
     pub node: NodeRoom,
@@ -43,10 +43,10 @@ pub struct NodeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RuntimeStatus {
-    /// For example `unix:///run/containerd/containerd.sock`.
+    /// The runtime's socket, for example `unix:///run/containerd/containerd.sock`.
     pub endpoint: String,
     pub connected: bool,
-    /// For example `containerd`. Empty until the runtime has reported its version.
+    /// The runtime's name, for example `containerd`. Empty until the runtime has reported its version.
     pub name: String,
     pub version: String,
     /// The reason why the runtime is not connected or not ready.
@@ -60,11 +60,12 @@ pub struct RuntimeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterStatus {
-    /// For example `https://10.0.0.1:6443`; the path of the kubeconfig if that cannot be used.
+    /// The server's URL, for example `https://10.0.0.1:6443`, or the path of the kubeconfig if the kubeconfig cannot be
+    /// used.
     pub server: String,
-    /// The server answers, and has the Node object.
+    /// Whether the server answers and has the Node object.
     pub registered: bool,
-    /// For how long the server has not answered, at most since the start of Wherry. None: it answers.
+    /// How long the server has not answered, counted at most from the start of Wherry. None if it answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreachable_seconds: Option<u64>,
     /// The error of the last attempt.
@@ -74,7 +75,7 @@ pub struct ClusterStatus {
     pub waiting_events: u64,
     /// Events that were dropped since the start, because there was no space for them.
     pub lost_events: u64,
-    /// Another machine acts as this node.
+    /// Whether another machine acts as this node.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub name_conflict: bool,
 }
@@ -120,7 +121,7 @@ pub struct PodCounts {
 pub struct NodeRoom {
     /// By resource name: the resources that every node has, and all others with a capacity or a request.
     pub resources: BTreeMap<String, ResourceRoom>,
-    /// The node is cordoned (A10).
+    /// Whether the node is cordoned (A10).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cordoned: bool,
     /// The conditions that are true (E2), for example `MemoryPressure`.
@@ -136,7 +137,7 @@ pub struct ResourceRoom {
     pub capacity: u64,
     /// The amount that pods can request.
     pub allocatable: u64,
-    /// The sum of the requests of the active pods (A1). Can exceed `allocatable` after a reload of the configuration.
+    /// The sum of the active pods' requests (A1). It can exceed `allocatable` after the configuration is reloaded.
     pub requested: u64,
 }
 

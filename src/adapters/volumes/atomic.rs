@@ -9,9 +9,9 @@
 //! A reader that resolves `..data` once sees either all old files or all new ones. If Wherry is killed at any step,
 //! the next write removes what was left behind.
 //!
-//! A sub-path is a mount of a file of one version. The kernel cannot mount a removed file again, so the runtime could
-//! not start the container. A version therefore stays as long as such a mount exists. The first write after the
-//! unmount removes the version.
+//! A sub-path is a mount of a file from one version. The kernel cannot mount a removed file again, so the runtime could
+//! not start the container. A version therefore stays as long as such a mount exists. The first write after the unmount
+//! removes the version.
 
 use super::beneath;
 use super::error::{Cause, SystemCallFailure};
@@ -30,9 +30,9 @@ use std::path::PathBuf;
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
-/// The mode of the directories of one version.
+/// The mode of a version's directories.
 const DIRECTORY: u32 = 0o755;
-/// Maximum depth of the files of one version.
+/// Maximum directory depth of the files in one version.
 const MAX_DEPTH: usize = 64;
 /// The longest path and the longest name in a path, in bytes.
 const MAX_PATH: usize = 4096;
@@ -207,7 +207,7 @@ impl Volume<'_> {
             if let Some(uid) = file.owner {
                 rustix::fs::fchown(&fd, Some(rustix::fs::Uid::from_raw(uid)), None)?;
             }
-            // Set the mode after the owner, because a change of the owner can clear mode bits.
+            // Set the mode after the owner, because changing the owner can clear mode bits.
             rustix::fs::fchmod(&fd, Mode::from_raw_mode(self.file_mode(file)))?;
             File::from(fd).write_all(&file.bytes).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
         }

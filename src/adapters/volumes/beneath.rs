@@ -24,7 +24,7 @@ const O_PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXE
 /// directories with the permission bits `mode`, regardless of the umask.
 ///
 /// # Errors
-/// `XDEV` if the path leaves `root`, for example through an absolute link; otherwise those of openat(2) and
+/// `XDEV` if the path leaves `root`, for example through an absolute link; otherwise the errors of openat(2) and
 /// mkdirat(2).
 pub(super) fn open(root: BorrowedFd<'_>, path: &[u8], mode: Mode) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -62,7 +62,7 @@ pub(super) fn walk(root: BorrowedFd<'_>, path: &[u8], mode: Mode) -> Result<Owne
         let target = rustix::fs::readlinkat(&fd, "", Vec::new())?;
         match target.as_bytes() {
             _ if links > MAX_LINKS => return Err(Errno::LOOP),
-            // An absolute link has another target in the container than on the host.
+            // Refuse an absolute link, because it has another target in the container than on the host.
             [b'/', ..] => return Err(Errno::XDEV),
             target => parts.extend(reversed(target)),
         }
@@ -100,7 +100,7 @@ fn enter(here: BorrowedFd<'_>, name: &OsStr, mode: Mode) -> Result<OwnedFd, Errn
 /// points are crossed.
 ///
 /// # Errors
-/// `LOOP` or `NOTDIR` if a part is a link or a file; `XDEV` if a part is `..`; otherwise those of openat(2).
+/// `LOOP` or `NOTDIR` if a part is a link or a file; `XDEV` if a part is `..`; otherwise the errors of openat(2).
 pub(super) fn open_plain(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = O_PATH | OFlags::DIRECTORY;
     let mut here = rustix::fs::openat(root, ".", flags, Mode::empty())?;

@@ -89,7 +89,8 @@ impl fmt::Display for Cause {
             Cause::Escapes(path) => {
                 write!(
                     f,
-                    "subPath {path:?} leaves the volume: a part of it is a link to an absolute path or above the volume"
+                    "subPath {path:?} leaves the volume: one of its components is a link to an absolute path or to a \
+                     path outside the volume"
                 )
             }
             Cause::RecursiveReadOnly => {

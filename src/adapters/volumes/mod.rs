@@ -51,7 +51,7 @@ pub fn update_files(layout: &Layout, uid: &str, volume: &Volume) -> Result<bool,
     let VolumeKind::Files { plugin, files } = &volume.kind else { return Ok(false) };
     let update = || {
         let directory = PodPaths::new(layout, uid)?.volume(volume)?;
-        // A Secret must never be written to the disk below the mount point.
+        // Without the mount, a Secret would be written to the disk below the mount point.
         if !std::path::Path::new(&directory).exists()
             || plugin.is_in_memory() && !mounts::is_mounted(&directory, &MEMORY)?
         {

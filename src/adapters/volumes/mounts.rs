@@ -1,7 +1,7 @@
 //! Mounts a volume's own file system, and unmounts everything below a directory of a pod.
 //!
 //! A container with Bidirectional mount propagation can place any mount in a volume. Each mount is made private before
-//! it is removed. The removal of a mount below it then does not propagate to the place that it was copied from. No
+//! it is removed, so that removing a mount below it does not propagate to the location that it was copied from. No
 //! symbolic link that a container can create is followed.
 
 use super::beneath;
@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 const TABLE: &str = "/proc/thread-self/mountinfo";
 /// The maximum size of the mount table, in bytes.
 const MOST: u64 = 64 << 20;
-/// Maximum number of rounds of one removal. Each round reads the mount table and removes one layer of mounts that
-/// cover each other.
+/// Maximum number of rounds in one removal. Each round reads the mount table and removes one layer of mounts that cover
+/// each other.
 const MAX_ROUNDS: usize = 100;
 
 /// A file system that is mounted for a single volume.
@@ -141,7 +141,7 @@ pub(super) fn unmount(directory: &str, place: Where) -> Result<(), SystemCallFai
     let (Some(above), Some(name)) = (Path::new(directory).parent(), Path::new(directory).file_name()) else {
         return Err(SystemCallFailure::of("unmount below", directory)(Errno::INVAL));
     };
-    // The mount table contains paths without symbolic links.
+    // Resolve symbolic links, because the paths in the mount table contain none.
     let above = match above.canonicalize() {
         Ok(above) => above,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),

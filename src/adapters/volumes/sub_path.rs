@@ -1,4 +1,4 @@
-//! Prepares the mounts of a container, each of a volume itself or of a sub-path of it.
+//! Prepares a container's mounts. Each of them is a mount of a whole volume or of a sub-path in it.
 //!
 //! A container can replace any part of a sub-path with a link at any time, and the runtime would follow it. Therefore
 //! the sub-path is opened below the volume (`beneath`), and the open file is bind-mounted in the pod's directory,
@@ -27,7 +27,7 @@ pub struct ForContainer<'c> {
     pub container: &'c Container,
     /// The expanded environment of the container, for `subPathExpr`.
     pub env: &'c [(String, String)],
-    /// The runtime can make a mount and all mounts below it read-only.
+    /// Whether the runtime can make a mount and all mounts below it read-only.
     pub recursive_read_only: bool,
 }
 
@@ -118,7 +118,7 @@ fn sub_path(mount: &VolumeMount, env: &[(String, String)]) -> Result<Option<Stri
 
 /// Opens a sub-path of a volume. Missing directories are created with the mode of the volume's root, as in a kubelet.
 fn open_sub_path(directory: &str, sub_path: &str) -> Result<OwnedFd, Cause> {
-    // The path of a hostPath volume may be a link on the host.
+    // Follow links here: the path of a hostPath volume may be a link on the host.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(directory, flags, Mode::empty()).map_err(SystemCallFailure::of("open", directory))?;
     let stat = rustix::fs::fstat(&root).map_err(SystemCallFailure::of("examine", directory))?;

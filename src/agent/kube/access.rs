@@ -17,7 +17,7 @@ pub(super) struct Access {
     directory: PathBuf,
     certificate: Certificate,
     renewal: Renewal,
-    /// None until the first request, and while the list cannot be read.
+    /// The revoked certificates. None until the first request, and while the list cannot be read.
     revoked: Option<Revoked>,
 }
 

@@ -6,15 +6,15 @@ use crate::api::cluster::machine::MachineIdentity;
 use crate::api::facts::FileSystemFact;
 use crate::metrics::exposition::{Exposition, Family, Kind};
 
-/// Returns the page. `failed`: the runtime has not reported the usage of containers.
+/// Returns the page. `failed` tells whether the runtime failed to report the usage of containers.
 pub(super) fn page(reading: &Reading, machine: &MachineIdentity, failed: bool) -> Vec<u8> {
     let mut page = Exposition::default();
-    let help = "CPU time of the container in core-seconds.";
+    let help = "CPU time of the container, in core-seconds.";
     each(reading, page.family("container_cpu_usage_seconds_total", Kind::Counter, help), Some(("cpu", "total")), |c| {
         (seconds(c.usage.cpu_nanos), time(c.usage.cpu_at))
     });
     of_file_systems(&mut page, reading);
-    let help = "Time of the reading in seconds since the Unix epoch.";
+    let help = "Time of the reading, in seconds since the Unix epoch.";
     let now = time(reading.at.0);
     each(reading, page.family("container_last_seen", Kind::Gauge, help), None, |_| {
         (now.map(|now| (now / 1_000_000_000) as f64), now)
@@ -24,7 +24,7 @@ pub(super) fn page(reading: &Reading, machine: &MachineIdentity, failed: bool) -
     let help = "1 if the usage of the containers could not be read, otherwise 0.";
     let value = if failed { 1.0 } else { 0.0 };
     page.family("container_scrape_error", Kind::Gauge, help).sample(&[], Some(value), None);
-    let help = "Start of the container in seconds since the Unix epoch.";
+    let help = "Start time of the container, in seconds since the Unix epoch.";
     each(reading, page.family("container_start_time_seconds", Kind::Gauge, help), None, |c| {
         (time(c.started.0).map(|at| (at / 1_000_000_000) as f64), None)
     });
@@ -47,7 +47,7 @@ fn of_file_systems(page: &mut Exposition, reading: &Reading) {
     each(reading, page.family("container_fs_inodes_total", Kind::Gauge, help), None, |c| {
         of_disk(c, |images| images.inodes)
     });
-    let help = "Size of the file system of the container in bytes.";
+    let help = "Size of the file system of the container, in bytes.";
     each(reading, page.family("container_fs_limit_bytes", Kind::Gauge, help), None, |c| {
         of_disk(c, |images| images.capacity)
     });
@@ -83,17 +83,17 @@ fn page_faults(page: &mut Exposition, reading: &Reading) {
 
 fn of_memory(page: &mut Exposition, reading: &Reading) {
     let of_memory = |c: &ContainerReading, value: Option<u64>| (bytes(value), time(c.usage.memory_at));
-    let help = "Anonymous memory of the container in bytes.";
+    let help = "Anonymous memory of the container, in bytes.";
     each(reading, page.family("container_memory_rss", Kind::Gauge, help), None, |c| {
         of_memory(c, c.usage.memory_rss_bytes)
     });
-    let help = "Swap that the container uses in bytes.";
+    let help = "Swap used by the container, in bytes.";
     each(reading, page.family("container_memory_swap", Kind::Gauge, help), None, |c| of_memory(c, c.usage.swap_bytes));
-    let help = "All memory of the container in bytes, with the page cache.";
+    let help = "All memory of the container, including the page cache, in bytes.";
     each(reading, page.family("container_memory_usage_bytes", Kind::Gauge, help), None, |c| {
         of_memory(c, c.usage.memory_usage_bytes)
     });
-    let help = "Working set of the container in bytes.";
+    let help = "Working set of the container, in bytes.";
     each(reading, page.family("container_memory_working_set_bytes", Kind::Gauge, help), None, |c| {
         of_memory(c, c.usage.memory_bytes)
     });
@@ -105,7 +105,7 @@ fn of_machine(page: &mut Exposition, reading: &Reading, machine: &MachineIdentit
     let cores = Some(reading.node.cores as f64);
     page.family("machine_cpu_cores", Kind::Gauge, "Number of CPUs of the machine.").sample(&labels, cores, None);
     let total = bytes(reading.node.memory.map(|memory| memory.total));
-    let help = "Memory of the machine in bytes.";
+    let help = "Memory of the machine, in bytes.";
     page.family("machine_memory_bytes", Kind::Gauge, help).sample(&labels, total, None);
 }
 

@@ -20,6 +20,8 @@ use std::time::Duration;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Kube {
+    /// Queues a change that a client has requested, and starts it if no other change is in progress.
+    ///
     /// # Errors
     /// Too many changes are pending.
     pub(in crate::agent) fn queue_change(

@@ -24,6 +24,8 @@ pub(in crate::agent) struct Opened {
     watch: Option<LogWatch>,
 }
 
+/// Opens the requested log, positioned at the start of the requested part.
+///
 /// # Errors
 /// The log does not exist or cannot be read.
 pub(in crate::agent) fn open(request: LogRequest) -> Result<Opened, String> {
@@ -65,7 +67,7 @@ struct Following {
 }
 
 impl Following {
-    /// Reads the next piece. `runs`: the instance of the container is running.
+    /// Reads the next piece. `runs` tells whether the container's instance is running.
     fn read(&mut self, runs: bool, out: &mut Vec<u8>) -> Part {
         let (since, timestamps) = (self.request.since, self.request.timestamps);
         let mut printer = Printer { out, since, timestamps, left: self.left };

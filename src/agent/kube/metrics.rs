@@ -174,7 +174,7 @@ pub(super) fn machine_cpu(stat: &str) -> Option<u64> {
     let ticks: Vec<u64> =
         stat.lines().next()?.split_ascii_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
     let idle = ticks.get(3)? + ticks.get(4).unwrap_or(&0);
-    // (The values after these eight are already included in them.)
+    // The later values are already included in these eight.
     let busy = ticks.iter().take(8).sum::<u64>().saturating_sub(idle);
     Some(busy.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
 }

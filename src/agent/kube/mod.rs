@@ -61,7 +61,7 @@ const RETRY: Duration = Duration::from_secs(30);
 pub(super) struct Kube {
     pub(super) api: KubectlApi,
     access: Access,
-    /// Tells a helper that changes a manifest when the client has disconnected.
+    /// Tells the helper that is changing a manifest that its client has disconnected.
     abandoned: Abandoned,
 }
 
@@ -94,7 +94,7 @@ pub(super) enum KubeState {
     Off,
     /// A helper thread is reading the certificates.
     Preparing,
-    /// The preparation is due at this time: at the start, or after a failure.
+    /// The preparation is due at this time: immediately at the start, later after a failure.
     Waiting(Boot),
     On(Box<Kube>),
 }

@@ -23,6 +23,8 @@ pub(in crate::agent) struct Prepared {
     pub certificate: Certificate,
 }
 
+/// Reads or creates the certificates, and counts the run of the API.
+///
 /// # Errors
 /// A file cannot be read or written, or the time of the system clock is out of range.
 pub(in crate::agent) fn prepare(root: &Path, node: &str, names: &Names) -> Result<Box<Prepared>, String> {

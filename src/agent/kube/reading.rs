@@ -31,7 +31,7 @@ pub(super) struct NodeReading {
     pub memory: Option<Memory>,
     /// The time of the measurement, the node's file system and the file system of the images.
     pub file_systems: Option<(Wall, Option<FileSystemFact>, Option<FileSystemFact>)>,
-    /// The maximum and the current number of processes and threads.
+    /// The maximum number and the current number of processes and threads.
     pub processes: Option<(u64, u64)>,
 }
 

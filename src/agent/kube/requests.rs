@@ -52,8 +52,8 @@ impl Kube {
         Some(api::failure(&refused))
     }
 
-    /// Gives versions to all changes. `has_clients`: a client is connected. Returns a function that reports whether
-    /// objects of a kind have changed, or None if nothing has changed.
+    /// Assigns versions to all changes. `has_clients` tells whether a client is connected. Returns a function that
+    /// reports whether objects of a kind have changed, or None if nothing has changed.
     pub(in crate::agent) fn follow<'a>(
         &'a mut self,
         view: &View<'_>,

@@ -7,32 +7,32 @@ use crate::metrics::exposition::{Exposition, Kind};
 /// A value and its time.
 type Timed = (Option<f64>, Option<i64>);
 
-/// Returns the page. `failed`: the runtime has not reported the usage of containers.
+/// Returns the page. `failed` tells whether the runtime failed to report the usage of containers.
 pub(super) fn page(reading: &Reading, failed: bool) -> Vec<u8> {
     let mut page = Exposition::default();
     containers(
         &mut page,
         reading,
-        ("container_cpu_usage_seconds_total", Kind::Counter, "CPU time of the container in core-seconds."),
+        ("container_cpu_usage_seconds_total", Kind::Counter, "CPU time of the container, in core-seconds."),
         |c| (seconds(c.usage.cpu_nanos), time(c.usage.cpu_at)),
     );
     containers(
         &mut page,
         reading,
-        ("container_memory_working_set_bytes", Kind::Gauge, "Working set of the container in bytes."),
+        ("container_memory_working_set_bytes", Kind::Gauge, "Working set of the container, in bytes."),
         |c| (bytes(c.usage.memory_bytes), time(c.usage.memory_at)),
     );
     // This sample has no timestamp, because a scraper would reject a time that is long ago.
     containers(
         &mut page,
         reading,
-        ("container_start_time_seconds", Kind::Gauge, "Start of the container in seconds since the Unix epoch."),
+        ("container_start_time_seconds", Kind::Gauge, "Start time of the container, in seconds since the Unix epoch."),
         |c| (time(c.started.0).map(|at| at as f64 / 1e9), None),
     );
     containers(
         &mut page,
         reading,
-        ("container_swap_usage_bytes", Kind::Gauge, "Swap that the container uses in bytes."),
+        ("container_swap_usage_bytes", Kind::Gauge, "Swap used by the container, in bytes."),
         |c| (bytes(c.usage.swap_bytes), time(c.usage.memory_at)),
     );
     of_node(&mut page, reading);
@@ -49,19 +49,19 @@ fn of_node(page: &mut Exposition, reading: &Reading) {
         (
             "node_cpu_usage_seconds_total",
             Kind::Counter,
-            "CPU time of the node in core-seconds.",
+            "CPU time of the node, in core-seconds.",
             seconds(reading.node.cpu_nanos),
         ),
         (
             "node_memory_working_set_bytes",
             Kind::Gauge,
-            "Working set of the node in bytes.",
+            "Working set of the node, in bytes.",
             bytes(memory.map(Memory::working_set)),
         ),
         (
             "node_swap_usage_bytes",
             Kind::Gauge,
-            "Swap that the node uses in bytes.",
+            "Swap used by the node, in bytes.",
             bytes(memory.map(|memory| memory.swap_used)),
         ),
     ] {
@@ -74,13 +74,13 @@ fn of_pods(page: &mut Exposition, reading: &Reading) {
     pods(
         page,
         reading,
-        ("pod_cpu_usage_seconds_total", Kind::Counter, "CPU time of the pod in core-seconds."),
+        ("pod_cpu_usage_seconds_total", Kind::Counter, "CPU time of the pod, in core-seconds."),
         |pod| (seconds(pod.cpu_nanos), now),
     );
-    pods(page, reading, ("pod_memory_working_set_bytes", Kind::Gauge, "Working set of the pod in bytes."), |pod| {
+    pods(page, reading, ("pod_memory_working_set_bytes", Kind::Gauge, "Working set of the pod, in bytes."), |pod| {
         (bytes(pod.working_set_bytes), now)
     });
-    pods(page, reading, ("pod_swap_usage_bytes", Kind::Gauge, "Swap that the pod uses in bytes."), |pod| {
+    pods(page, reading, ("pod_swap_usage_bytes", Kind::Gauge, "Swap used by the pod, in bytes."), |pod| {
         (bytes(pod.swap_bytes), now)
     });
 }

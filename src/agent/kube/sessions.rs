@@ -29,9 +29,11 @@ const LONGEST: usize = 1024;
 /// The headers of a WebSocket handshake that are forwarded.
 const HANDSHAKE: [&str; 3] = ["Sec-WebSocket-Key", "Sec-WebSocket-Version", "Sec-WebSocket-Protocol"];
 
+/// Returns the protocol that a client of the API for kubectl requests for a session.
+///
 /// # Errors
-/// The request is not an upgrade to SPDY/3.1. (kubectl 1.30 and later tries a WebSocket first, and SPDY after this
-/// error.)
+/// The request is not an upgrade to SPDY/3.1. kubectl 1.30 and later tries a WebSocket first, and SPDY after this
+/// error.
 pub(super) fn session(head: &Head) -> Result<Session, Failure> {
     let upgrade = head.values("upgrade").next().unwrap_or_default();
     if upgrade.is_empty() {
@@ -58,7 +60,7 @@ pub(super) fn session_of_kubelet(head: &Head) -> Result<Session, Failure> {
         return session(head);
     }
     if head.method != "GET" {
-        return Err(Failure::bad_request("a WebSocket begins with GET"));
+        return Err(Failure::bad_request("a WebSocket handshake must use GET"));
     }
     let of = |name: &'static str| head.values(name).map(move |value| (name, value.to_owned()));
     let handshake: Vec<(&str, String)> = HANDSHAKE.into_iter().flat_map(of).collect();
@@ -106,7 +108,9 @@ fn ports(query: &Query) -> Result<Vec<u16>, Failure> {
         .map(|text| text.parse().ok().filter(|port| *port > 0).ok_or_else(|| invalid(text)))
         .collect::<Result<_, _>>()?;
     if ports.is_empty() {
-        return Err(Failure::bad_request("port is missing; a port-forward over a WebSocket names its ports (port=80)"));
+        return Err(Failure::bad_request(
+            "port is missing; a port-forward over a WebSocket must name its ports, for example port=80",
+        ));
     }
     Ok(ports)
 }

@@ -64,7 +64,7 @@ pub fn request_name(hash: &[u8; 32]) -> String {
     format!("node-csr-{digits}")
 }
 
-/// The request for a certificate for a key of this node that has none yet.
+/// The signing request for a key of this node that has no certificate yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SigningRequest {
     /// The name of the object (`request_name`).

@@ -64,7 +64,7 @@ pub fn key(of: &DataKey) -> String {
     format!("{KIND}/{}.{}.{}", of.kind.resource(), of.name.namespace, of.name.name)
 }
 
-/// Returns the object that a record belongs to. None: `key` is not the key of such a record.
+/// Returns the object that a record belongs to. None if `key` is not the key of such a record.
 pub fn data_key(key: &str) -> Option<DataKey> {
     let (kind, rest) = key.strip_prefix(KIND)?.strip_prefix('/')?.split_once('.')?;
     let (namespace, name) = rest.split_once('.')?;
@@ -73,7 +73,7 @@ pub fn data_key(key: &str) -> Option<DataKey> {
 }
 
 pub fn write(fetched: &Fetched) -> String {
-    // The object is JSON already.
+    // The object is JSON already, so it is not serialized again.
     format!("{{\"version\":{VERSION},\"object\":{}}}", fetched.json)
 }
 

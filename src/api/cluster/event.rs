@@ -12,7 +12,7 @@ const MAX_MESSAGE: usize = 1024;
 /// The API's limit for a name, in bytes.
 const MAX_NAME: usize = 253;
 
-/// The prefix of the message of an event that stands for similar ones, as in a Kubernetes client.
+/// The message prefix of an event that stands for similar ones, as in a Kubernetes client.
 const COMBINED: &str = "(combined from similar events): ";
 
 /// What an event is about.
@@ -71,7 +71,7 @@ impl<'a> Event<'a> {
             Involved::Node => self.node,
         };
         let suffix = format!(".{:016x}", self.first.0);
-        // Names of objects are ASCII. No part of a name may be empty.
+        // Names of objects are ASCII. No part of a name may be empty, so a dot or dash at the end is removed.
         let of = cut(of, MAX_NAME - suffix.len()).trim_end_matches(['.', '-']);
         format!("{of}{suffix}")
     }

@@ -42,7 +42,8 @@ pub enum Unreachable {
 }
 
 impl Expectation {
-    /// `missing`: the objects that are not on the disk. `token`: see `token_seconds`.
+    /// Returns what is expected to happen to the pod. `missing`: the objects that are not on the disk. `token`: see
+    /// `token_seconds`.
     pub fn of(pod: &Pod, missing: Vec<String>, token: Option<Duration>) -> Expectation {
         let pulls = pod.all_containers().filter(|c| c.image_pull_policy.as_deref() == Some("Always"));
         let mut pulls: Vec<String> = pulls.filter_map(|c| c.image.clone()).collect();

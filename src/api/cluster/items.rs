@@ -129,7 +129,7 @@ impl Items {
         Ok(())
     }
 
-    /// Returns the object without `items`. Has to be called after the last byte.
+    /// Returns the object without `items`. The caller calls this after the last byte.
     ///
     /// # Errors
     /// The object is not complete.
@@ -179,7 +179,7 @@ impl Items {
         }
     }
 
-    /// Returns the state after a key and its colon. None: `items` occurs twice.
+    /// Returns the state after a key and its colon. None if `items` occurs twice.
     fn member(&mut self) -> Option<ParserState> {
         let key = std::mem::take(&mut self.piece);
         if serde_json::from_slice::<String>(&key).is_ok_and(|key| key == "items") {
@@ -215,7 +215,7 @@ impl Text {
 }
 
 impl Nesting {
-    /// Returns the position before the first byte of a value. None: no value begins with this byte.
+    /// Returns the position before the first byte of a value. None if no value begins with this byte.
     fn begin(byte: u8) -> Option<Nesting> {
         match byte {
             // `advance` reads the opening bracket or quote.

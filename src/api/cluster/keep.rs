@@ -33,7 +33,7 @@ const ADDED_TOLERATIONS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kube
 /// The labels by which controllers know their pods.
 const OF_CONTROLLERS: [&str; 3] = ["pod-template-hash", "controller-revision-hash", "pod-template-generation"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The prefix of the name of the volume that the API server adds to each pod.
+/// The name prefix of the volume that the API server adds to each pod.
 const DEFAULT_TOKEN: &str = "kube-api-access-";
 
 /// The manifest of a pod.
@@ -165,7 +165,7 @@ fn shorten(object: &mut Value, at: &str, is_same: &dyn Fn(&Value) -> bool) {
         Some(Value::Array(list)) => (0..list.len()).map(|index| index.to_string()).collect(),
         _ => return,
     };
-    // (A volume without a source is an emptyDir too, but that surprises people.)
+    // A volume without a source is an emptyDir too, but that surprises people.
     for name in names.into_iter().filter(|name| name != "emptyDir") {
         let removed = object.pointer_mut(at).and_then(Value::as_object_mut).and_then(|map| map.remove(&name));
         if let Some(value) = removed {

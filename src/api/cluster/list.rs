@@ -41,9 +41,9 @@ struct Metadata {
 /// The answer is not a list of these objects, or has no resource version. The text describes the answer.
 pub fn rest(body: &[u8], watched: &Watched) -> Result<Rest, String> {
     let expected = format!("{}List of {}", watched.kind(), watched.api_version());
-    let list: ListHead = serde_json::from_slice(body).map_err(|e| format!("the answer is not a {expected}: {e}"))?;
+    let list: ListHead = serde_json::from_slice(body).map_err(|e| format!("the response is not a {expected}: {e}"))?;
     if list.kind.strip_suffix("List") != Some(watched.kind()) || list.api_version != watched.api_version() {
-        return Err(format!("the answer is a {:?} of {:?}, not a {expected}", list.kind, list.api_version));
+        return Err(format!("the response is a {:?} of {:?}, not a {expected}", list.kind, list.api_version));
     }
     let text = |field: Option<String>| field.filter(|text| !text.is_empty());
     let Some(resource_version) = text(list.metadata.resource_version) else {
@@ -82,12 +82,12 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Returns the identity of an item that cannot be used. None: it has neither a UID nor a name.
+/// Returns the identity of an item that cannot be used. None if it has neither a UID nor a name.
 pub fn identity(body: &[u8]) -> Option<Identity> {
     identity_of(&serde_json::from_slice(body).ok()?)
 }
 
-/// Returns the identity of an object. None: it has neither a UID nor a name.
+/// Returns the identity of an object. None if it has neither a UID nor a name.
 pub fn identity_of(object: &Value) -> Option<Identity> {
     /// Longer values are not valid.
     const LONGEST: usize = 253;
@@ -152,7 +152,7 @@ mod tests {
             assert!(of(body).is_err(), "{body}");
         }
         let why = of(r#"{"kind": "Status", "apiVersion": "v1"}"#).unwrap_err();
-        assert_eq!(why, "the answer is a \"Status\" of \"v1\", not a PodList of v1");
+        assert_eq!(why, "the response is a \"Status\" of \"v1\", not a PodList of v1");
     }
 
     #[test]

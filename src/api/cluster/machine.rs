@@ -12,7 +12,7 @@ pub struct MachineIdentity {
     pub boot_id: String,
     pub kernel_version: String,
     pub os_image: String,
-    /// Rust's name of the architecture: `x86_64`, `aarch64`.
+    /// Rust's name for the architecture: `x86_64`, `aarch64`.
     pub architecture: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! The mirror of a pod of a manifest: an object on the API server by which the scheduler and people see the pod.
+//! The mirror of a manifest's pod: an object on the API server that shows the pod to the scheduler and to people.
 //!
 //! NodeRestriction refuses mirrors that refer to a service account, ConfigMaps or Secrets. For a manifest, these are
 //! local objects anyway. *(ours)* The mirror omits the references, and an annotation names the fields. A kubelet
@@ -10,11 +10,11 @@ use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use serde_json::{Value, json};
 
-/// The UID of the mirrored pod. kubectl looks for events under it.
+/// The annotation with the UID of the mirrored pod. kubectl looks for events under this UID.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The digest of the mirrored pod, because pods with the same UID can differ in version.
+/// The annotation with the digest of the mirrored pod, because pods with the same UID can differ in version.
 pub const DIGEST: &str = "wherry.io/digest";
-/// The fields that the mirror omits.
+/// The annotation with the names of the fields that the mirror omits.
 const OMITTED: &str = "wherry.io/mirror-omits";
 /// The prefix of the priority classes that exist in each cluster.
 pub(super) const SYSTEM_CLASS: &str = "system-";
@@ -75,7 +75,8 @@ fn strip(spec: &mut k8s::PodSpec, omitted: &mut Vec<&'static str>) {
     spec.automount_service_account_token = None;
     take(spec.image_pull_secrets.take().is_some_and(|list| !list.is_empty()), "imagePullSecrets");
     take(spec.ephemeral_containers.take().is_some(), "ephemeralContainers");
-    // The server would refuse a class that it does not know. It computes the priority itself.
+    // The server would refuse a class that it does not know, so only system classes are kept. The server computes the
+    // priority itself.
     let is_system = spec.priority_class_name.as_ref().is_some_and(|name| name.starts_with(SYSTEM_CLASS));
     if !is_system {
         take(spec.priority_class_name.take().is_some_and(|name| !name.is_empty()), "priorityClassName");

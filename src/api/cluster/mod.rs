@@ -10,7 +10,7 @@
 //! - `pod_object`: converts the server's object to our pod; `unknown_fields`: fields of newer servers; `pod_status`,
 //!   `pod_changes`: the status of a pod for the server; `final_ends`: terminations of containers that the server
 //!   considers final;
-//! - `mirror`: the mirror of a pod of a manifest;
+//! - `mirror`: the mirror of a manifest's pod;
 //! - `keep`: converts a pod of the server to manifests;
 //! - `expectation`: what is expected to happen to a pod while the server is unreachable;
 //! - `lease`: the Lease whose renewals show that the node is alive; `event`: events; `event_queue`: the copies on the

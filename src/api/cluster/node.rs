@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeReport {
     pub name: String,
-    /// Only labels that `may_set_label` permits.
+    /// The node's labels. Contains only labels that `may_set_label` permits.
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     /// `registerWithTaints`: only a new node gets them.
@@ -25,10 +25,10 @@ pub struct NodeReport {
     /// The resources of device plugins, including those of lost plugins, which have the amount 0. `capacity` takes
     /// precedence.
     pub devices: BTreeMap<String, DeviceAmount>,
-    /// Each type occurs once.
+    /// The conditions. Each type occurs once.
     pub conditions: Vec<Condition>,
     pub info: NodeInfo,
-    /// Largest first. A kubelet reports up to 50, with up to 5 names each.
+    /// The images, largest first. A kubelet reports up to 50, with up to 5 names each.
     pub images: Vec<Image>,
     /// The port of the node's server.
     pub port: u16,
@@ -40,7 +40,7 @@ pub struct NodeReport {
 /// The devices of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceAmount {
-    /// Includes unhealthy devices.
+    /// The number of devices, including unhealthy ones.
     pub capacity: u64,
     pub allocatable: u64,
 }

@@ -49,8 +49,8 @@ impl Sent {
     }
 
     /// Returns false if a node from a watch or a list is older than the observed state, which may come from the
-    /// answer to a patch. An older node must not be observed. (Resource versions grow with each change, which
-    /// Kubernetes guarantees from 1.35 on.)
+    /// answer to a patch. An older node must not be observed. Resource versions increase with each change; Kubernetes
+    /// guarantees this from 1.35 on.
     pub fn is_current(&self, node: &Value) -> bool {
         self.version.zip(version(node)).is_none_or(|(observed, version)| version >= observed)
     }

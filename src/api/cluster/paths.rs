@@ -42,7 +42,7 @@ pub(super) fn object(collection: &str, name: &str) -> String {
     format!("{collection}/{}", encode(name))
 }
 
-/// Returns the path of a collection of core/v1 in a namespace.
+/// Returns the path of a core/v1 collection in a namespace.
 pub(super) fn namespaced(namespace: &str, collection: &str) -> String {
     format!("/api/v1/namespaces/{}/{collection}", encode(namespace))
 }

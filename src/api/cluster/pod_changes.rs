@@ -17,8 +17,8 @@ const SCALARS: [&str; 7] = ["hostIP", "message", "observedGeneration", "phase", 
 const CONTAINERS: [&str; 3] = ["containerStatuses", "ephemeralContainerStatuses", "initContainerStatuses"];
 /// Lists that a patch merges by `ip`.
 const ADDRESSES: [&str; 2] = ["hostIPs", "podIPs"];
-/// Fields that are removed from the server's status if ours does not have them. If ours lacks another field, it is
-/// only incomplete.
+/// Fields that are removed from the server's status if ours does not have them. If ours lacks any other field, our
+/// status is only incomplete.
 const REMOVABLE: [&str; 4] = ["message", "podIP", "podIPs", "reason"];
 /// Conditions that only a node sets, and that disappear again.
 const ENDING: [&str; 2] = ["PodResizeInProgress", "PodResizePending"];
@@ -100,7 +100,8 @@ impl Fields {
         for name in CONTAINERS {
             keep_restarts(self.plain.get_mut(name), server.plain.get(name));
             keep_ends(self.plain.get_mut(name), server.plain.get(name), |ours, theirs| {
-                // The container is gone from the runtime, and a restarted Wherry knows nothing about it.
+                // The server's status also stays if the container is gone from the runtime and a restarted Wherry
+                // knows nothing about it.
                 final_ends.has(theirs) || is_terminal && ours["containerID"].is_null()
             });
         }

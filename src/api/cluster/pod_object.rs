@@ -39,7 +39,7 @@ pub struct PodObject {
     pub uid: Uid,
     pub name: FullName,
     pub resource_version: String,
-    /// `metadata.generation`, which grows with each change of the spec. None: the server is older than 1.34.
+    /// `metadata.generation`, which increases with each change of the spec. None: the server is older than 1.34.
     pub generation: Option<i64>,
     /// Some: a mirror, which the node does not run.
     pub mirror: Option<MirrorOf>,
@@ -163,7 +163,7 @@ fn read_with(object: Value, context: Context<'_>, rules: Rules) -> Result<PodObj
         uid: Uid::from(of.to_owned()),
         digest: annotation(DIGEST).unwrap_or_default().to_owned(),
     });
-    // These fields are not part of the desired state: the items of a list have neither.
+    // The items of a list do not have these fields, so the desired state does not contain them.
     ["apiVersion", "kind"].iter().for_each(|field| drop(content.remove(*field)));
     let content = Value::Object(content);
     let pod = typed(&content, ephemeral, context, rules);

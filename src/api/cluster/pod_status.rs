@@ -130,8 +130,8 @@ impl Reported {
     }
 
     /// Returns false if a pod with this resource version, from a watch or a list, is older than the last acknowledged
-    /// patch. Its status must not be compared with ours. (Resource versions grow with each change, which Kubernetes
-    /// guarantees from 1.35 on.)
+    /// patch. Its status must not be compared with ours. Resource versions increase with each change; Kubernetes
+    /// guarantees this from 1.35 on.
     pub fn is_current(&self, version: &str) -> bool {
         match (self.version, version.parse::<u64>()) {
             (Some(acknowledged), Ok(version)) => version >= acknowledged,

@@ -14,7 +14,7 @@ const VERSION: u64 = 1;
 
 /// An object that a node reduces to a few fields.
 pub trait Reduced: Clone + std::fmt::Debug + PartialEq + Serialize + DeserializeOwned {
-    /// None: the node does not need the object.
+    /// Reads the object. Returns None if the node does not need it.
     fn read(object: &Value) -> Option<Self>;
 }
 

@@ -59,7 +59,7 @@ pub enum BodyDelivery {
 #[derive(Clone, PartialEq, Serialize)]
 pub struct ApiRequest {
     pub method: Method,
-    /// Includes the query.
+    /// The path with the query.
     pub path: String,
     /// Dumps omit the body, which may contain credentials.
     #[serde(skip)]
@@ -83,7 +83,7 @@ impl std::fmt::Debug for ApiRequest {
 pub struct ApiResponse {
     /// The HTTP status.
     pub status: u16,
-    /// From the header `Retry-After` in seconds.
+    /// The delay that the header `Retry-After` gives in seconds.
     pub retry_after: Option<Duration>,
     /// See `BodyDelivery`.
     pub body: Vec<u8>,

@@ -122,7 +122,7 @@ impl Token<'_> {
     }
 }
 
-/// The purpose of a certificate, which selects its signer.
+/// The purpose of a certificate. It determines the signer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Signer {
     /// The node's client certificate: its credential.
@@ -159,12 +159,12 @@ pub fn read_cluster_info() -> ApiRequest {
     request(Method::Get, object(&namespaced("kube-public", "configmaps"), "cluster-info"), None)
 }
 
-/// Reads the KubeletConfiguration of a kubeadm cluster, which is in `data.kubelet`.
+/// Reads the KubeletConfiguration of a kubeadm cluster. It is in `data.kubelet` of the response.
 pub fn read_kubelet_configuration() -> ApiRequest {
     request(Method::Get, object(&namespaced("kube-system", "configmaps"), "kubelet-config"), None)
 }
 
-/// Reads the version of the server, which is in `gitVersion`.
+/// Reads the version of the server. It is in `gitVersion` of the response.
 pub fn read_version() -> ApiRequest {
     request(Method::Get, "/version".to_owned(), None)
 }

@@ -26,7 +26,7 @@ pub enum Failure {
     /// 401: the credential is not valid.
     Unauthorized,
     TooManyRequests {
-        /// From the answer's header or its body.
+        /// The delay before a retry, from the answer's header or body.
         retry_after: Option<Duration>,
     },
     /// 422 or 400: the same request will be refused again.
@@ -44,7 +44,7 @@ pub struct Refusal {
     pub failure: Failure,
     /// The HTTP status. 0: not known.
     pub code: u16,
-    /// From the server, or the first characters of a body that is not from an API server.
+    /// The server's message, or the first characters of a body that is not from an API server.
     pub message: String,
 }
 
@@ -75,7 +75,7 @@ struct Details {
 }
 
 impl Refusal {
-    /// Reads the refusal in a response. None: the server has carried out the request (2xx).
+    /// Reads the refusal in a response. None if the server has carried out the request (2xx).
     pub fn of(response: &ApiResponse) -> Option<Refusal> {
         if (200..300).contains(&response.status) {
             return None;
@@ -83,14 +83,14 @@ impl Refusal {
         let status = parsed(&response.body);
         let message = match &status {
             Some(status) => status.message.clone().unwrap_or_default(),
-            // For example the page of a proxy.
+            // The body is not a `Status`, but for example the page of a proxy.
             None => String::from_utf8_lossy(&response.body).trim().to_owned(),
         };
         let status = status.unwrap_or_default();
         Some(Refusal::new(response.status, &status, message, response.retry_after))
     }
 
-    /// Reads a `Status` that is not the body of an answer. None: it is not a `Status`.
+    /// Reads a `Status` that is not the body of an answer. None if it is not a `Status`.
     pub(super) fn of_body(body: &[u8]) -> Option<Refusal> {
         let status = parsed(body)?;
         let message = status.message.clone().unwrap_or_default();

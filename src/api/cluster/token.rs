@@ -101,7 +101,7 @@ impl Grant {
     /// # Errors
     /// The answer is not a `TokenRequest` with a token. The error shows no part of the answer.
     pub fn read(body: &[u8], requested: Duration, now: Wall) -> Result<Grant, String> {
-        let unusable = || "the answer is not a TokenRequest with a token".to_owned();
+        let unusable = || "the response is not a TokenRequest with a token".to_owned();
         let TokenAnswer { spec, status } = serde_json::from_slice(body).map_err(|_| unusable())?;
         if status.token.is_empty() {
             return Err(unusable());
@@ -120,7 +120,7 @@ impl Grant {
     }
 }
 
-/// Returns the claim `exp`, in seconds since the Unix epoch. None: the token has another format.
+/// Returns the claim `exp`, in seconds since the Unix epoch. None if the token has another format.
 fn expiration(token: &str) -> Option<i64> {
     // Converts from the base64 alphabet for URLs (RFC 7515).
     let payload = base64(&token.split('.').nth(1)?.replace('-', "+").replace('_', "/"))?;

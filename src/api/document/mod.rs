@@ -36,7 +36,7 @@ pub const MAX_BYTES: usize = 2 << 20;
 /// The maximum nesting depth: more than any pod needs, and safe for the stack.
 const MAX_DEPTH: usize = 64;
 const MAX_NODES: usize = 20_000;
-/// The maximum number of uses of one anchor. It limits the effect of an alias bomb.
+/// The maximum number of aliases for one anchor. It limits the effect of an alias bomb.
 const MAX_ALIASES: usize = 100;
 /// The maximum number of errors reported per document. Further errors are only counted.
 const MAX_FAULTS: usize = 20;
@@ -594,17 +594,20 @@ fn faults_of(value: &Value) -> Vec<Fault> {
 fn instead_of(kind: &str) -> &'static str {
     match kind {
         "Deployment" | "ReplicaSet" | "ReplicationController" => {
-            "; write a Pod for each replica, with a name of its own and the spec of spec.template"
+            "; write a Pod for each replica: give it its own name, and copy spec.template.spec to its spec"
         }
         "StatefulSet" => {
-            "; write a Pod for each replica, with a name of its own and the spec of spec.template, and a hostPath \
-             volume for each of volumeClaimTemplates"
+            "; write a Pod for each replica: give it its own name, copy spec.template.spec to its spec, and add a \
+             hostPath volume for each of volumeClaimTemplates"
         }
-        "DaemonSet" => "; write a Pod with a name and the spec of spec.template",
-        "Job" => "; write a Pod with a name and the spec of spec.template, whose restartPolicy is OnFailure or Never",
+        "DaemonSet" => "; write a Pod: give it a name, and copy spec.template.spec to its spec",
+        "Job" => {
+            "; write a Pod: give it a name, copy spec.template.spec to its spec, and set restartPolicy: OnFailure or \
+             Never"
+        }
         "CronJob" => {
-            "; write a Pod with the spec of spec.jobTemplate.spec.template and restartPolicy: Never, and have a timer \
-             on the machine add it to the manifests for each run, with a new name each time"
+            "; write a Pod: copy spec.jobTemplate.spec.template.spec to its spec, and set restartPolicy: Never; let a \
+             timer on the machine add it to the manifests for each run, with a new name each time"
         }
         _ => "",
     }

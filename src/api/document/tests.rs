@@ -484,9 +484,9 @@ fn each_kind_of_workload_has_an_advice() {
         ("ReplicaSet", "write a Pod for each replica"),
         ("ReplicationController", "write a Pod for each replica"),
         ("StatefulSet", "a hostPath volume for each of volumeClaimTemplates"),
-        ("DaemonSet", "write a Pod with a name and the spec of spec.template"),
-        ("Job", "whose restartPolicy is OnFailure or Never"),
-        ("CronJob", "have a timer on the machine add it to the manifests"),
+        ("DaemonSet", "write a Pod: give it a name, and copy spec.template.spec to its spec"),
+        ("Job", "set restartPolicy: OnFailure or Never"),
+        ("CronJob", "let a timer on the machine add it to the manifests"),
     ] {
         let text = format!("apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: a}}\n");
         let (_, found) = read(text.as_bytes(), PATH, CONTEXT);

@@ -46,8 +46,8 @@ impl ScanState {
         while let Some(c) = chars.next() {
             match *self {
                 ScanState::Quoted('"') if c == '\\' => drop(chars.next()),
-                // (In a single-quoted string, `''` stands for a quotation mark. Here it ends the string and begins it
-                // again.)
+                // In a single-quoted string, `''` stands for a quotation mark. This code treats it as the end of the
+                // string and the beginning of another one.
                 ScanState::Quoted(mark) if c == mark => (*self, last) = (ScanState::Plain, c),
                 ScanState::Quoted(_) => {}
                 _ if c == '#' && before.is_whitespace() => return true,

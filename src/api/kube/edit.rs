@@ -142,7 +142,7 @@ impl Effected<'_> {
             (_, Some(defined)) => defined == (file, digest),
             (_, None) => false,
         };
-        // A problem of an existing file may be older than the change.
+        // A problem of an existing file may be older than the change, so it counts only when the time is over.
         let is_refused = !problems.is_empty() && (outcome == EditOutcome::Created || expired);
         if is_accepted {
             EditVerdict::Accepted
@@ -157,8 +157,8 @@ impl Effected<'_> {
 }
 
 impl ManifestEdit {
-    /// Returns the name of the file of a new object: `kubectl_NAMESPACE_KIND_NAME.yaml`. Names and namespaces contain
-    /// no `_`. If the name is too long for a file, a digest replaces its end.
+    /// Returns the file name for a new object: `kubectl_NAMESPACE_KIND_NAME.yaml`. Names and namespaces contain no
+    /// `_`. If the name is too long for a file, a digest replaces its end.
     pub fn file_name(&self) -> String {
         let kind = self.object.resource.singular;
         let name = self.name();
@@ -259,7 +259,7 @@ impl ManifestEdit {
         Ok(PlannedEdit { outcome, text, digest: document.digest, object: shown, warnings })
     }
 
-    /// Returns the document of the object, which must be the only one in the file.
+    /// Returns the object's document. It must be the only one in the file.
     fn alone(&self, text: &[u8], path: &str, number: u32) -> Result<Document, Failure> {
         let mut documents = document::parse(text, path).map_err(|problem| self.conflict(problem))?;
         if documents.len() != 1 {
@@ -317,8 +317,8 @@ fn text_of(object: &Value, path: &str) -> Result<(Vec<u8>, Document), Problem> {
     }
 }
 
-/// Returns the line at which the YAML document with this number begins. (For an item of a List, it is only an
-/// estimate.)
+/// Returns the line at which the YAML document with this number begins. For an item of a List, it is only an
+/// estimate.
 fn line_of(text: &[u8], number: u32) -> usize {
     let begins = text.split(|b| *b == b'\n').enumerate().filter(|(_, line)| line.starts_with(b"---"));
     let mut begins: Vec<usize> = begins.map(|(at, _)| at + 2).collect();

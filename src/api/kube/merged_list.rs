@@ -24,7 +24,7 @@ pub(super) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Returns how the list is merged. None: it is replaced as a whole.
+    /// Returns how the list is merged. None if it is replaced as a whole.
     pub(super) fn of(list: &'a str) -> Option<Keys<'a>> {
         let (key, second) = match list {
             "containers"
@@ -155,7 +155,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// Returns the position of the item that an item of the patch changes. None: the patch adds an item.
+    /// Returns the position of the item that an item of the patch changes. None if the patch adds an item.
     fn target(&self, id: &str, item: &Map<String, Value>) -> Option<usize> {
         let places = self.places.get(id)?;
         let Some((field, default)) = self.keys.second else { return places.first().copied() };

@@ -7,7 +7,7 @@
 //!   pods, `wire`: their fields;
 //! - `access`: the permissions of each role; `reviews`: the answers to a client that asks for its permissions;
 //! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since a
-//!   version; `pod_notes`: the pods that may have changed; `bookmarks`: the times of the bookmarks of watches;
+//!   version; `pod_notes`: the pods that may have changed; `bookmarks`: schedules the bookmarks of watches;
 //! - `table`: objects as rows of a table; `pod_row`: the row of a pod;
 //! - `log_choice`: selects the run of a container whose log a request asks for;
 //! - `eviction`: evictions, and pods that are not on the node; `node_change`: cordons;

@@ -50,7 +50,7 @@ fn rest(node: &Value) -> Value {
         for field in ["resourceVersion", "managedFields", "generation"] {
             metadata.remove(field);
         }
-        // A client may add empty fields.
+        // A client may add empty fields, which make no difference.
         metadata.retain(|_, value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty()));
     }
     if let Some(spec) = node.get_mut("spec").and_then(Value::as_object_mut) {

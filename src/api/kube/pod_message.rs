@@ -45,7 +45,7 @@ impl fmt::Display for PodError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PodError::Unknown { message, field } => write!(f, "unknown field number {field} of {message}"),
-            PodError::WrongType { message, field } => write!(f, "the field {field:?} of {message} has another type"),
+            PodError::WrongType { message, field } => write!(f, "the field {field:?} of {message} has the wrong type"),
             PodError::Malformed { message } => write!(f, "the message {message} is malformed"),
             PodError::TooDeep => f.write_str("the messages are nested too deeply"),
             PodError::TooManyFields => f.write_str("the message has too many fields"),
@@ -156,7 +156,7 @@ impl Decoder {
         Ok((key, value.unwrap_or_else(|| "".into())))
     }
 
-    /// Reads a value of this type. None: the field has another type.
+    /// Reads a value of this type. None if the field has another type.
     fn value(&mut self, kind: &str, field: WireValue<'_>, depth: usize) -> Result<Option<Value>, PodError> {
         Ok(match (kind, field) {
             ("s" | "S", WireValue::Bytes(bytes)) => text(bytes).map(Value::from),
@@ -265,7 +265,7 @@ mod tests {
         let error = pod(&field(2, &field(2, &field(99, b"x")))).unwrap_err();
         assert_eq!(error.to_string(), "unknown field number 99 of Container");
         let wrong = pod(&field(2, &[4 << 3 | 2, 1, 0])).unwrap_err();
-        assert_eq!(wrong.to_string(), "the field \"terminationGracePeriodSeconds\" of PodSpec has another type");
+        assert_eq!(wrong.to_string(), "the field \"terminationGracePeriodSeconds\" of PodSpec has the wrong type");
         assert_eq!(pod(&[2 << 3 | 2, 9]).unwrap_err().to_string(), "the message Pod is malformed");
     }
 

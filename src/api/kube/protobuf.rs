@@ -86,14 +86,14 @@ fn text(of: &[u8], number: u64) -> String {
     message(of, number).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
 }
 
-/// Returns the kind and the message of a body (`runtime.Unknown`). None: the body is not a protobuf object of the
+/// Returns the kind and the message of a body (`runtime.Unknown`). None if the body is not a protobuf object of the
 /// API.
 fn unknown(body: &[u8]) -> Option<(String, &[u8])> {
     let body = body.strip_prefix(MAGIC)?;
     Some((text(message(body, 1)?, 2), message(body, 2).unwrap_or_default()))
 }
 
-/// Returns the Pod in a body. None: the object has another kind.
+/// Returns the Pod in a body. None if the object has another kind.
 pub fn pod(body: &[u8]) -> Option<Result<Value, PodError>> {
     let (kind, of) = unknown(body)?;
     (kind == "Pod").then(|| {
@@ -109,7 +109,7 @@ fn api_version(body: &[u8]) -> String {
     kind.map(|kind| text(kind, 1)).unwrap_or_default()
 }
 
-/// Converts the body to JSON if kubectl sends its kind; the result has only the fields that the server uses. None:
+/// Converts the body to JSON if kubectl sends its kind; the result has only the fields that the server uses. None if
 /// the body has another kind.
 pub fn to_json(body: &[u8]) -> Option<Value> {
     let (kind, of) = unknown(body)?;

@@ -44,7 +44,7 @@ impl Query {
         self.first(name).is_some_and(|value| !matches!(value, "false" | "0"))
     }
 
-    /// Returns the number in a parameter. None: the parameter is missing or empty.
+    /// Returns the number in a parameter. None if the parameter is missing or empty.
     ///
     /// # Errors
     /// The value is not a number, or is negative.

@@ -1,7 +1,7 @@
 //! The resources that Wherry serves.
 use crate::api::ordered::OrderSlice;
 
-/// The kind of the objects of a resource.
+/// The kind of a resource's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Pod,

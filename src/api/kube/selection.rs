@@ -12,7 +12,7 @@ use serde_json::Value;
 pub struct Selection {
     pub resource: &'static Resource,
     pub namespace: Option<String>,
-    /// From the path.
+    /// The name in the path.
     pub name: Option<String>,
     labels: Option<Selector>,
     fields: Vec<FieldCondition>,

@@ -32,7 +32,7 @@ impl Failure {
         self
     }
 
-    /// The path names no resource.
+    /// Returns the failure for a path that names no resource.
     pub fn no_such_path() -> Failure {
         Failure {
             details: json!({}),
@@ -44,13 +44,13 @@ impl Failure {
         Failure::new(404, "NotFound", format!("{} {name:?} not found", resource.qualified())).about(resource, name)
     }
 
-    /// `why`: what the client's role lacks.
+    /// Returns the failure for a request that the client's role does not permit. `why`: what the role lacks.
     pub fn forbidden(resource: &Resource, name: &str, why: impl std::fmt::Display) -> Failure {
         let object = if name.is_empty() { resource.qualified() } else { format!("{} {name:?}", resource.qualified()) };
         Failure::new(403, "Forbidden", format!("{object} is forbidden: {why}")).about(resource, name)
     }
 
-    /// A request that no role permits and that names no resource.
+    /// Returns the failure for a request that no role permits and that names no resource.
     pub fn forbidden_request(why: impl Into<String>) -> Failure {
         Failure::new(403, "Forbidden", why)
     }
@@ -73,7 +73,7 @@ impl Failure {
         Failure::new(409, "Conflict", message).about(resource, name)
     }
 
-    /// The object is not valid. `causes`: fields and messages.
+    /// Returns the failure for an object that is not valid. `causes`: fields and messages.
     pub fn invalid(resource: &Resource, name: &str, why: &str, causes: Vec<(String, String)>) -> Failure {
         let message = format!("{} {name:?} is invalid: {why}", resource.kind_name);
         let mut failure = Failure::new(422, "Invalid", message).about(resource, name);
@@ -85,7 +85,7 @@ impl Failure {
         failure
     }
 
-    /// The patch cannot be applied to the object.
+    /// Returns the failure for a patch that cannot be applied to the object.
     pub fn invalid_patch(resource: &Resource, name: &str, why: impl std::fmt::Display) -> Failure {
         let why = format!("it cannot be applied: {why}");
         Failure::invalid(resource, name, &format!("patch: {why}"), vec![("patch".to_owned(), why)])
@@ -95,7 +95,7 @@ impl Failure {
         Failure::new(504, "Timeout", why)
     }
 
-    /// The options of a list or watch contradict each other.
+    /// Returns the failure for options of a list or watch that contradict each other.
     pub fn invalid_options(why: impl Into<String>) -> Failure {
         Failure::new(422, "Invalid", why)
     }
@@ -104,7 +104,8 @@ impl Failure {
         Failure::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     }
 
-    /// The subresource `resize` is not served. A change of the pod itself is a resize (R1).
+    /// Returns the failure for the subresource `resize`, which is not served. A change of the pod itself is a resize
+    /// (R1).
     pub fn no_resize(pod: &str) -> Failure {
         let why = format!(
             "pods/resize is not served: change the resources in the pod itself, for example with kubectl edit pod \
@@ -124,12 +125,12 @@ impl Failure {
         Failure::new(415, "UnsupportedMediaType", message)
     }
 
-    /// The resource version is older than the changes that the server still knows.
+    /// Returns the failure for a resource version that is older than the changes that the server still knows.
     pub fn expired(version: u64) -> Failure {
         Failure::new(410, "Expired", format!("The resourceVersion {version} is too old; list again"))
     }
 
-    /// The resource version lies in the future, or belongs to another node.
+    /// Returns the failure for a resource version that lies in the future, or belongs to another node.
     pub fn version_too_large(version: u64, current: u64) -> Failure {
         let message = format!("Too large resource version: {version}, current: {current}");
         Failure {
@@ -141,7 +142,7 @@ impl Failure {
         }
     }
 
-    /// The value in a body exceeds a limit.
+    /// Returns the failure for a body whose value exceeds a limit.
     pub fn large_value(why: impl std::fmt::Display) -> Failure {
         Failure::new(413, "RequestEntityTooLarge", format!("the body is too large: {why}"))
     }
@@ -163,7 +164,8 @@ impl Failure {
         Failure::new(500, "InternalError", format!("Internal error occurred: {why}"))
     }
 
-    /// The HTTP layer refuses the request. The reason is empty if the API has none for the code.
+    /// Returns the failure for a request that the HTTP layer refuses. The reason is empty if the API has none for the
+    /// code.
     pub fn http(code: u16, why: &str) -> Failure {
         let reason = match code {
             400 => "BadRequest",

@@ -38,7 +38,7 @@ const POD: &[Column] = &[
     AGE,
     wide("IP", "IP address of the pod."),
     wide("Node", "Node that runs the pod."),
-    wide("Nominated Node", "Node for which other pods are preempted."),
+    wide("Nominated Node", "Node on which other pods are preempted for this pod."),
     wide("Readiness Gates", "Number of true readiness gates, and number of readiness gates."),
 ];
 
@@ -75,10 +75,10 @@ const PRIORITY_CLASS: &[Column] = &[
         name: "Global-Default",
         kind: "boolean",
         priority: 0,
-        description: "Whether the class applies to pods without one.",
+        description: "Whether pods without a class get this one.",
     },
     AGE,
-    column("PreemptionPolicy", "Whether the pods preempt others."),
+    column("PreemptionPolicy", "Whether the pods preempt other pods."),
 ];
 
 const METRICS: &[Column] = &[

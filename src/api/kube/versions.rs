@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 /// The maximum number of removed objects that are kept. A watch that is further behind has to list again.
 const REMOVED: usize = 256;
-/// The maximum number of versions of a run.
+/// The maximum number of resource versions that one run can assign.
 const OF_A_RUN: u64 = 1_000_000_000;
 
 /// The name of an object. The namespace is empty for a resource without namespaces.
@@ -52,7 +52,7 @@ pub struct Versions {
     first: u64,
     last: u64,
     objects: BTreeMap<Key, ObjectVersion>,
-    /// In the order of their removal.
+    /// The removed objects, in the order of their removal.
     removed: VecDeque<Removed>,
     kinds: BTreeMap<Kind, OfKind>,
 }
@@ -67,13 +67,13 @@ struct OfKind {
 }
 
 impl Versions {
-    /// `run`: the number of this run, which is higher than that of every earlier run.
+    /// Starts without objects. `run`: the number of this run, which is higher than that of every earlier run.
     pub fn new(run: u64) -> Versions {
         let first = run.saturating_mul(OF_A_RUN).max(1);
         Versions { first, last: first, objects: BTreeMap::new(), removed: VecDeque::new(), kinds: BTreeMap::new() }
     }
 
-    /// The version of the last change.
+    /// Returns the version of the last change.
     pub fn current(&self) -> u64 {
         self.last
     }
@@ -170,7 +170,7 @@ impl Position {
         self.version
     }
 
-    /// Returns the next change of an object of this kind that `wanted` accepts. None: there is no further change.
+    /// Returns the next change of an object of this kind that `wanted` accepts. None if there is no further change.
     ///
     /// # Errors
     /// The changes since the position are no longer known.

@@ -254,8 +254,8 @@ fn is_from_api_server(live: &Value) -> bool {
     source.is_some_and(|source| source == "api")
 }
 
-/// W4: checks a change of an object that has no manifest. A pod that terminates can be deleted again, which can
-/// shorten its grace period. `live`: the object as the API shows it.
+/// W4: checks a change of an object that has no manifest. A pod that terminates can be deleted again, to shorten its
+/// grace period. `live`: the object as the API shows it.
 ///
 /// # Errors
 /// Everything else is refused.

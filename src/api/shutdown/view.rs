@@ -19,7 +19,7 @@ pub struct ShutdownView {
     pub delay_seconds: Option<f64>,
     /// The sum of the groups' periods.
     pub needed_seconds: u64,
-    /// In the order in which the groups are stopped: lowest priority first.
+    /// The groups in the order in which they are stopped: lowest priority first.
     pub groups: Vec<GroupView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_progress: Option<ProgressView>,

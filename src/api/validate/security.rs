@@ -79,7 +79,7 @@ fn id(id: Option<i64>, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// The maximum length of the name of an AppArmor profile, in bytes: the same as for a path.
+/// The maximum length of an AppArmor profile name, in bytes: the same as for a path.
 const MAX_PROFILE: usize = 4095;
 
 fn apparmor_profile(profile: Option<&AppArmorProfile>, at: At<'_>, faults: &mut Faults) {

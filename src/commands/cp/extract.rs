@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
 use tar::{Archive, Entry, EntryType};
 
-/// Maximum length of the headers of an entry, including its long names, in bytes.
+/// Maximum length of an entry's headers, including its long names, in bytes.
 const MAX_HEADERS: u64 = 1 << 20;
 /// Maximum memory, in bytes, for the directories whose permissions are set only at the end, because they do not let
 /// their owner write.
@@ -93,7 +93,7 @@ impl Deferred {
 
 /// Why an entry was not copied.
 enum Fault {
-    /// The entry itself is at fault. The next one may be fine.
+    /// This entry cannot be copied. Later entries may still be copied.
     Skip(String),
     /// The archive cannot be read further.
     Input(io::Error),
@@ -127,9 +127,9 @@ fn below<'a>(full: &'a [u8], name: Option<&str>) -> Result<Vec<&'a OsStr>, &'sta
     Ok(parts)
 }
 
-/// Reports whether a symbolic link leads to a location within the copy. `depth` is the depth of its directory. `..`
-/// is permitted only at the beginning, where it starts from a directory that is not a link itself. So each link stays
-/// inside, and so does any chain of links.
+/// Reports whether a symbolic link leads to a location within the copy. `depth` is the depth of its directory. `..` is
+/// permitted only at the beginning, where it starts from a directory that is not a link itself. Therefore each link
+/// stays inside, and so does any chain of links.
 fn stays_inside(depth: usize, to: &[u8]) -> bool {
     let parts: Vec<&[u8]> = to.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
     let ups = parts.iter().take_while(|part| **part == b"..").count();
@@ -173,7 +173,7 @@ fn extract_one<R: Read>(
         EntryType::Symlink if stays_inside(path.len() - 1, &to) => {
             Ok(tree.create_symlink(path, OsStr::from_bytes(&to))?)
         }
-        EntryType::Symlink => skip("a symbolic link that leads out of the copy"),
+        EntryType::Symlink => skip("a symbolic link that points outside the copy"),
         EntryType::Link => match below(&to, name) {
             Ok(from) => Ok(tree.create_hard_link(path, &from)?),
             Err(why) => Err(Fault::Skip(format!("a hard link to {why}"))),
@@ -205,7 +205,7 @@ fn copy<R: Read>(entry: &mut Entry<'_, R>, file: &mut impl Write) -> Result<(), 
 /// Limits the number of bytes that the tar library reads while it collects the headers of an entry.
 struct Limited<R> {
     input: R,
-    /// None: no limit.
+    /// The number of bytes that may still be read. None means no limit.
     left: Rc<Cell<Option<u64>>>,
 }
 

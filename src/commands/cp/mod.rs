@@ -146,7 +146,7 @@ impl Container<'_> {
         }
     }
 
-    /// Reports whether the path is a directory. Without the program `test` in the container, the answer is no.
+    /// Reports whether the path is a directory. Returns false if the container has no program `test`.
     fn has_directory(&self, path: &str) -> Result<bool, Failure> {
         let command = ["test", "-d", path].map(str::to_owned).to_vec();
         let (uid, container, timeout_seconds) = (self.uid.clone(), self.name.clone(), TEST_SECONDS);

@@ -26,11 +26,13 @@ impl Side<'_> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Remote {
     directory: String,
-    /// None: the directory itself.
+    /// The name in the directory. None for the directory itself.
     name: Option<String>,
 }
 
 impl Remote {
+    /// Splits a path in a container into a directory and a name in it.
+    ///
     /// # Errors
     /// The path is empty.
     pub fn parse(path: &str) -> Result<Remote, String> {

@@ -1,7 +1,7 @@
 //! Writes files below a directory, and nowhere else.
 //!
-//! Each component of a path is opened relative to its parent and without following symbolic links. So neither `..`
-//! nor a link leads outside, whether the link existed before or comes from the same archive.
+//! Each component of a path is opened relative to its parent and without following symbolic links. Therefore neither
+//! `..` nor a link leads outside, whether the link existed before or comes from the same archive.
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, linkat, mkdirat, openat, statat, symlinkat, unlinkat,
@@ -21,9 +21,9 @@ pub struct Tree {
     parent: OwnedFd,
     /// The file or directory in `parent` that the copy creates.
     name: OsString,
-    /// The user gave this name, so it may be a link or a device such as /dev/stdout.
+    /// Whether the user gave this name, so that it may be a link or a device such as /dev/stdout.
     named: bool,
-    /// The file or directory already existed. A directory keeps its permissions.
+    /// Whether the file or directory already existed. An existing directory keeps its permissions.
     existed: bool,
 }
 
@@ -123,8 +123,8 @@ impl Tree {
     /// Creates a hard link to a file in the tree.
     ///
     /// # Errors
-    /// `from` is not a regular file. (A relative symbolic link that is hard-linked into another directory could lead
-    /// out of the tree.)
+    /// `from` is not a regular file. A relative symbolic link is refused because it could lead out of the tree when it
+    /// is hard-linked into another directory.
     pub fn create_hard_link(&self, path: &[&OsStr], from: &[&OsStr]) -> io::Result<()> {
         let (Some((name, directory)), Some((old, old_directory))) = (path.split_last(), from.split_last()) else {
             return Err(Errno::INVAL.into());

@@ -61,6 +61,8 @@ impl JoinTarget {
             || self.discovery_token_unsafe_skip_ca_verification
     }
 
+    /// Returns the starting point of the join that the options describe.
+    ///
     /// # Errors
     /// An option is missing or invalid. The message names the option and contains no secret.
     pub(super) fn source(self, server: Option<&str>) -> Result<JoinSource, String> {
@@ -68,7 +70,7 @@ impl JoinTarget {
         let skip = self.discovery_token_unsafe_skip_ca_verification;
         let (server, token) = match (self.kubeconfig, server, self.token) {
             (Some(_), _, Some(_)) => {
-                return Err("--token: the kubeconfig has the credential; remove one of them".to_owned());
+                return Err("--token: the kubeconfig already has a credential; remove one of them".to_owned());
             }
             (Some(path), None, None) => {
                 let path = std::path::absolute(&path).map_err(|e| format!("--kubeconfig: {}: {e}", path.display()))?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The interval at which the request is polled.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The time after which the user is told that the request waits. An automatic approval takes less time.
+/// The time after which the user is told that the request is waiting. An automatic approval takes less time.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Why there is no certificate.

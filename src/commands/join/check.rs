@@ -129,7 +129,7 @@ fn cluster(source: JoinSource, node: &str) -> Vec<Finding> {
                 Some(cluster)
             }
             Err(Failure::Message(why, _)) => {
-                found.push(Finding::error("kubeconfig", why, "correct the file, or get another one"));
+                found.push(Finding::error("kubeconfig", why, "correct the file, or get a new one"));
                 None
             }
             Err(Failure::Output(_)) => None,
@@ -152,7 +152,7 @@ fn connected(address: &str) -> Option<Finding> {
             return Some(Finding::error(check, message, "correct the name, or the resolver (/etc/resolv.conf)"));
         }
     };
-    let mut why = "the name has no address".to_owned();
+    let mut why = "the name resolves to no address".to_owned();
     for address in addresses {
         match TcpStream::connect_timeout(&address, CONNECT) {
             Ok(_) => return Some(Finding::ok(check, format!("{address} accepts connections"))),
@@ -311,16 +311,18 @@ fn version(body: &[u8]) -> Finding {
             "check that it is a Kubernetes API server",
         );
     };
-    let message = format!("the API server has {version}, and this node behaves as 1.{MINOR}");
+    let message = format!("the API server has version {version}; this node behaves like 1.{MINOR}");
     match minor {
         m if m < MINOR => Finding::warning(
             check,
             message,
             "a node should not be newer than its API server; some fields have no effect",
         ),
-        m if m > MINOR + SKEW => {
-            Finding::warning(check, message, format!("a node may be {SKEW} minor versions older; update wherry"))
-        }
+        m if m > MINOR + SKEW => Finding::warning(
+            check,
+            message,
+            format!("a node may be at most {SKEW} minor versions older than its API server; update wherry"),
+        ),
         _ => Finding::ok(check, message),
     }
 }

@@ -60,7 +60,8 @@ pub(super) fn discover(address: &str, token: &Token, pins: &Pins) -> Result<Cont
     check_pins(&cluster, pins).map_err(at(DiscoveryStage::Authority))?;
     let again = read_verified(address, &cluster).map_err(at(DiscoveryStage::Verified))?;
     if signed_kubeconfig(&again.response, token).as_ref() != Ok(&signed) {
-        let why = "responds differently over a verified connection; something in between changes the responses";
+        let why = "responds differently over a verified connection; something between this machine and the server \
+                   changes the responses";
         return Err((DiscoveryStage::Verified, format!("{address} {why}")));
     }
     Ok(cluster)
@@ -107,14 +108,14 @@ fn signed_kubeconfig(response: &ApiResponse, token: &Token) -> Result<String, St
         text("kubeconfig").ok_or("cluster-info has no kubeconfig; was the cluster created with kubeadm?")?;
     let signature = text(&format!("jws-kubeconfig-{}", token.id())).ok_or_else(|| {
         format!(
-            "the cluster does not know the token {}: it has expired, or is for another cluster; {NEW_TOKEN}",
+            "the cluster does not know the token {}: it has expired, or is for a different cluster; {NEW_TOKEN}",
             token.id()
         )
     })?;
     match is_signed(kubeconfig, signature, token) {
         true => Ok(kubeconfig.to_owned()),
         false => Err(format!(
-            "the token {} has not signed this cluster-info: its part after the dot is wrong, or this is another \
+            "the token {} has not signed this cluster-info: its part after the dot is wrong, or this is the wrong \
              server; {NEW_TOKEN}",
             token.id()
         )),
@@ -133,8 +134,8 @@ fn is_signed(payload: &str, signature: &str, token: &Token) -> bool {
 fn check_pins(cluster: &Contents, pins: &Pins) -> Result<(), String> {
     let Pins::Hashes(pins) = pins else { return Ok(()) };
     let found = hashes(cluster);
-    // (Every CA must match. kubeadm accepts additional CAs beside a matching one, but anyone with the token could add
-    // one.)
+    // Every CA must match. kubeadm accepts additional CAs beside a matching one, but anyone with the token could add
+    // one.
     if !found.is_empty()
         && found.len() == cluster.authority_certificates().len()
         && found.iter().all(|hash| pins.contains(hash))
@@ -144,11 +145,11 @@ fn check_pins(cluster: &Contents, pins: &Pins) -> Result<(), String> {
     let found = found.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     Err(format!(
         "the public key of the cluster CA does not match: its hash is {found}. If the cluster got a new CA, correct \
-         --discovery-token-ca-cert-hash (once for each hash); otherwise this is another server"
+         --discovery-token-ca-cert-hash (once for each hash); otherwise this is the wrong server"
     ))
 }
 
-/// Returns the hashes of the keys of the CA.
+/// Returns the hashes of the CA's keys.
 pub(super) fn hashes(cluster: &Contents) -> Vec<CaHash> {
     let certificates = cluster.authority_certificates();
     certificates.iter().filter_map(|der| x509::read(der).ok()).map(|ca| CaHash::of(&ca.public_key)).collect()

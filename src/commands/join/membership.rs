@@ -32,11 +32,13 @@ enum MembershipState {
 
 struct Joined {
     cluster: Contents,
-    /// None if it cannot be read.
+    /// The client certificate. None if it cannot be read.
     certificate: Option<x509::Certificate>,
 }
 
 impl Membership {
+    /// Determines the membership from the configuration and the files of `wherry join`.
+    ///
     /// # Errors
     /// The configuration names a kubeconfig that is not from `wherry join`.
     pub fn read(config: &Config) -> Result<Membership, Failure> {
@@ -44,7 +46,7 @@ impl Membership {
         if !identity::is_managed(path, &config.root_dir) {
             return Err(Failure::message(format!(
                 "the configuration sets kubeconfig: {}, which is not from wherry join; remove the setting, so that \
-                 wherry join can set another one",
+                 wherry join can set its own",
                 path.display()
             )));
         }
@@ -68,6 +70,8 @@ impl Membership {
         }
     }
 
+    /// Checks that the machine can join a cluster whose CA has one of these keys.
+    ///
     /// # Errors
     /// The machine belongs to a cluster whose CA has none of these keys.
     pub(super) fn accepts(&self, hashes: &[CaHash]) -> Result<(), Failure> {
@@ -112,8 +116,8 @@ pub fn drop_in(flags: &Flags) -> Result<PathBuf, Failure> {
     Ok(dir.join(NAME))
 }
 
-/// Writes the drop-in that makes the machine a member at the next start of the agent. `has_settings`: the cluster has
-/// settings for its nodes.
+/// Writes the drop-in that makes the machine a member at the next start of the agent. `has_settings` tells whether the
+/// cluster has settings for its nodes.
 pub(super) fn write_drop_in(flags: &Flags, config: &Config, has_settings: bool) -> Result<(), Failure> {
     let path = drop_in(flags)?;
     let kubeconfig = identity::kubeconfig(&config.root_dir);
@@ -125,7 +129,7 @@ pub(super) fn write_drop_in(flags: &Flags, config: &Config, has_settings: bool) 
         wherry::KIND,
         json!(kubeconfig)
     );
-    // (Writing to a String does not fail.)
+    // Writing to a String does not fail.
     if has_settings {
         let _ = writeln!(text, "clusterDefaults: {}", json!(identity::settings(&config.root_dir)));
     }

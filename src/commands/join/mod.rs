@@ -128,8 +128,8 @@ impl Cluster {
         }
         let stored = self.store(&mut api, directory, node, timeout, settings.as_deref());
         if !was_joined && matches!(stored, Err(Failed::Other(_))) {
-            // Remove everything after a failed join. (A request that still waits for approval is not a failure: its
-            // key stays.)
+            // Remove everything after a failed join. A request that still waits for approval is not a failure, so its
+            // key stays.
             let _ = directory.remove_all();
         }
         stored.map(|()| settings.is_some())

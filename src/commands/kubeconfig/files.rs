@@ -40,7 +40,7 @@ impl Files {
         if let Some(socket) = named {
             match agent::configuration(&socket, loaded.config.clone(), &flags) {
                 Ok(config) => return Ok((config, false)),
-                // The CA in the root directory can be used without the agent.
+                // With a root directory, the command needs no agent, because it can use the CA in that directory.
                 Err(_) if flags.root_dir.is_some() => {}
                 Err(e) => return Err(e),
             }

@@ -40,7 +40,7 @@ fn tell_agent(socket: &Path) {
     }
     let why = match client::post_plain(socket, RELOAD) {
         Ok((200, _)) => return,
-        Ok((404 | 405, _)) => "the running wherry is too old for it".to_owned(),
+        Ok((404 | 405, _)) => "the running wherry does not support this".to_owned(),
         Ok((status, words)) => format!("{status} {words}"),
         Err(Failure::Message(text, _)) => text,
         Err(Failure::Output(e)) => e.to_string(),

@@ -4,12 +4,12 @@
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Maximum length of the name of a port, as in a manifest.
+/// Maximum length of a port's name, as in a manifest.
 const LONGEST_NAME: usize = 15;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// None: the loopback addresses.
+    /// The address to listen on. None for the loopback addresses.
     pub address: Option<IpAddr>,
     pub local: Local,
     pub remote: Remote,
@@ -27,11 +27,13 @@ pub enum Local {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remote {
     Port(u16),
-    /// The name of a port of a container.
+    /// The name of a container port.
     Name(String),
 }
 
 impl Ports {
+    /// Parses an argument of the command.
+    ///
     /// # Errors
     /// The text does not have this form.
     pub fn parse(text: &str) -> Result<Ports, String> {

@@ -47,13 +47,13 @@ struct Open {
     unsent: Vec<u8>,
     /// The runtime's error.
     message: Vec<u8>,
-    /// The error stream has ended, as it does after all data.
+    /// Whether the error stream has ended, as it does after all data.
     error_ended: bool,
-    /// The pod has ended its output.
+    /// Whether the pod has ended its output.
     data_ended: bool,
-    /// The client has been told that the pod has ended its output.
+    /// Whether the client has been told that the pod has ended its output.
     shut: bool,
-    /// The client has ended its output.
+    /// Whether the client has ended its output.
     client_ended: bool,
 }
 
@@ -81,7 +81,8 @@ impl Tunnel {
                 client.set(PollFlags::OUT, !open.unsent.is_empty());
                 let server = open.connection.interest(open.reads_server());
                 let both = [(open.connection.as_fd(), server), (self.client.as_fd(), client)];
-                // Even without requested events, poll reports errors of a descriptor, and would return each time.
+                // Leave out a descriptor without requested events: poll would still report its errors, and would return
+                // each time.
                 both.into_iter().filter(|(_, flags)| !flags.is_empty()).collect()
             }
         }
@@ -103,7 +104,7 @@ impl Tunnel {
         match &mut self.state {
             TunnelState::Lookup { lookup, began } => match lookup.drive()? {
                 None if began.elapsed() >= PATIENCE => {
-                    Err(format!("wherry has not answered for {} s; is it stopped?", PATIENCE.as_secs()))
+                    Err(format!("wherry has not responded for {} s; is it stopped?", PATIENCE.as_secs()))
                 }
                 None => Ok(TunnelStep::Continues),
                 Some((url, uid)) => {

@@ -14,8 +14,8 @@ const MAX_QUEUED: usize = 256 * 1024;
 /// normal: tar pads the last record of its archive to 10 kB.
 const MAX_DROPPED: usize = 4 << 20;
 
-/// Maximum time from the end of the output to the result. (containerd 1.6 never reports the result of a command that
-/// ends while more input is unread than fits into a pipe, 64 kB.)
+/// Maximum time from the end of the output to the result. The limit is needed because containerd 1.6 never reports the
+/// result of a command that ends while more input is unread than fits into a pipe (64 kB).
 const RESULT: Duration = Duration::from_secs(5);
 
 /// A session whose output is read, or whose input is written.
@@ -85,7 +85,7 @@ impl Bytes {
                 *dropped += bytes.len() - kept;
             }
         };
-        // (The number of iterations is limited, so that the caller can check the number of dropped bytes.)
+        // The number of iterations is limited, so that the caller can check the number of dropped bytes.
         for _ in 0..64 {
             if !self.session.drive(&mut on).map_err(io::Error::other)? || keep {
                 break;

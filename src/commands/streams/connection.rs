@@ -21,7 +21,7 @@ pub struct SpdyConnection {
     /// Frames that have not been sent yet. They are sent after the upgrade.
     queue: Queue,
     buffer: Vec<u8>,
-    /// TLS may have buffered input, which poll no longer reports for the socket.
+    /// Whether TLS may have buffered input, which poll no longer reports for the socket.
     more: bool,
     /// The name of the server, for error messages.
     server: String,
@@ -91,7 +91,7 @@ impl SpdyConnection {
     /// Connects to the URL that the runtime returned. `protocol` is the protocol on top of SPDY.
     ///
     /// # Errors
-    /// The URL is not that of a streaming server, or the connection fails.
+    /// The URL does not belong to a streaming server, or the connection fails.
     pub fn start(url: &str, protocol: &str) -> Result<SpdyConnection, String> {
         let invalid = || format!("the runtime returned {url:?}, which is not the URL of a streaming server");
         let uri: Uri = url.parse().map_err(|_| invalid())?;
@@ -119,7 +119,7 @@ impl SpdyConnection {
         Ok(SpdyConnection { socket, state, writer, queue, buffer: vec![0; READ], more: false, server })
     }
 
-    /// Returns the poll events to wait for. `read`: the caller wants more input.
+    /// Returns the poll events to wait for. `read` tells whether the caller wants more input.
     pub fn interest(&self, read: bool) -> PollFlags {
         let output = match &self.state {
             SpdyState::Upgrading { request, .. } => request.len() > 0,

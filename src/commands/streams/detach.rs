@@ -12,6 +12,8 @@ pub const DEFAULT: &str = "ctrl-p,ctrl-q";
 pub struct DetachKeys(Vec<u8>);
 
 impl DetachKeys {
+    /// Parses a list of keys such as `ctrl-p,ctrl-q`.
+    ///
     /// # Errors
     /// The text is not a list of keys.
     pub fn parse(text: &str) -> Result<DetachKeys, String> {

@@ -40,6 +40,8 @@ pub struct Local<'a> {
     pub detach: &'a DetachKeys,
 }
 
+/// Forwards the streams until the session ends.
+///
 /// # Errors
 /// The terminal or the signal handlers cannot be set up.
 pub fn run(

@@ -34,6 +34,8 @@ enum LookupStep {
 }
 
 impl Lookup {
+    /// Starts to request a URL.
+    ///
     /// # Errors
     /// The agent is not running.
     pub fn start(socket: &Path, target: &PodTarget, uid: &str, kind: StreamKind) -> Result<Lookup, String> {

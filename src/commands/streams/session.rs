@@ -24,7 +24,7 @@ pub struct Session {
 #[derive(Clone, Copy, Debug)]
 struct Streams {
     error: StreamId,
-    /// None: not requested, or closed.
+    /// The input of the process. None if it was not requested, or is closed.
     stdin: Option<StreamId>,
     stdout: Option<StreamId>,
     stderr: Option<StreamId>,
@@ -46,7 +46,7 @@ pub enum End {
     Failed(String),
 }
 
-/// The needed fields of the `Status` with which the runtime reports the result.
+/// The fields that are needed from the `Status` in which the runtime reports the result.
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]

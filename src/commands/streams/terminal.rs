@@ -14,6 +14,8 @@ pub struct RawMode {
 }
 
 impl RawMode {
+    /// Puts the terminal into raw mode.
+    ///
     /// # Errors
     /// stdin is not a terminal.
     pub fn enter() -> io::Result<RawMode> {
@@ -55,6 +57,8 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// Installs the handlers.
+    ///
     /// # Errors
     /// No descriptors are left.
     pub fn new() -> io::Result<Signals> {

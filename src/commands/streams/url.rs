@@ -12,6 +12,8 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Returns the pod that the user has named.
+///
 /// # Errors
 /// The agent is not running, or the pod does not exist.
 pub fn find_pod(socket: &Path, target: &PodTarget) -> Result<Value, Failure> {
@@ -37,6 +39,8 @@ impl From<UrlRefused> for Failure {
     }
 }
 
+/// Requests a URL from the agent.
+///
 /// # Errors
 /// The agent does not respond (`Failure`), or it refuses the request (`UrlRefused`).
 pub fn request(socket: &Path, request: &StreamRequest) -> Result<Result<String, UrlRefused>, Failure> {

@@ -132,7 +132,7 @@ impl Content for Hostile {
         let is_watch = http1::query_has(&request.head.query, "watch");
         let list = |kind: &str, item: Value| json!({"kind": kind, "apiVersion": "v1", "items": [item]}).to_string();
         let body = match route(request).expect("a route") {
-            // (This watch ends after a few lines.)
+            // This watch ends after a few lines.
             Route::Page(Page::Pods) if is_watch => lines(&pod()),
             Route::Page(Page::Events) if is_watch => lines(&event()),
             Route::Page(Page::Pods) => list("PodList", pod()),
@@ -241,7 +241,7 @@ fn command_lines(command: &str) -> &'static [&'static str] {
         "list" => &["kubeconfig list --root-dir @/node", "kubeconfig list --root-dir @/node -o json"],
         "revoke" => &[
             "kubeconfig revoke --root-dir @/node --hostname a nobody\x1b[2J",
-            // (The agent responds with the same text.)
+            // The agent responds with the same text.
             "kubeconfig revoke --root-dir @/node --hostname a 00",
         ],
         "version" => &["version"],
@@ -252,7 +252,7 @@ fn command_lines(command: &str) -> &'static [&'static str] {
 }
 
 fn leaves(command: &clap::Command, found: &mut Vec<String>) {
-    // (`wherry kubeconfig` is itself a command, but also has subcommands.)
+    // `wherry kubeconfig` is itself a command, but also has subcommands.
     if !command.is_subcommand_required_set() {
         found.push(command.get_name().to_owned());
     }
@@ -338,7 +338,7 @@ fn no_command_lets_hostile_text_through() {
             let parsed = Cli::try_parse_from(&args).unwrap_or_else(|e| panic!("{line}: {e}"));
             let mut out = Vec::new();
             TOLD.take();
-            // (`Guard`, which normally filters the output, would hide text that a command does not escape.)
+            // `Guard`, which normally filters the output, would hide text that a command does not escape.
             let ended = match parsed.command {
                 Command::Logs(args) => logs(&mut out, args),
                 Command::Exec { query, socket } => exec::run(&mut out, &mut std::io::stderr(), &socket.path(), query),

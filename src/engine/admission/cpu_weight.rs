@@ -34,7 +34,7 @@ impl CpuWeight {
 
     pub fn answered(&mut self, result: Result<Answer, OpError>, outbox: &mut Outbox) {
         if let Err(e) = result {
-            // The next change retries.
+            // The next change of the requests tries again.
             self.set = None;
             let message = format!("failed to set the CPU weight of the burstable cgroup: {e}");
             outbox.emit_node_event(Severity::Warning, Reason::FailedCgroup, message);

@@ -87,9 +87,9 @@ impl NodeAdmission {
         Some(decisions)
     }
 
-    /// A2: before the first list, rejects only pods beyond `maxPods`. Pods of a previous process are not counted
-    /// against them. Other rejections wait for the list. If a pod without a record may be running, nothing is
-    /// certain, and no pod is rejected.
+    /// A2: before the first list, rejects only pods beyond `maxPods`. Pods of a previous process do not count towards
+    /// this limit. Other rejections wait for the list. If a pod without a record may be running, nothing is certain,
+    /// and no pod is rejected.
     pub fn reject_before_first_list(&mut self, input: Input<'_>, shutting_down: bool) -> Vec<Decision> {
         if !std::mem::take(&mut self.room_changed) || shutting_down {
             return Vec::new();

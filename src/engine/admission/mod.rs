@@ -40,13 +40,13 @@ pub enum Admission {
     Rejected(Cause),
 }
 
-/// Returns the reason for a rejection because of more than `maxPods` pods. It is the first of the resources in the
-/// order of A3.
+/// Returns the reason for rejecting a pod because the node would have more than `maxPods` pods. In the order of A3,
+/// `pods` is the first of the resources.
 pub fn out_of_pods() -> Reason {
     Reason::out_of(PODS)
 }
 
-/// The only reason, apart from the resources, that comes before them. All others come after them (A3).
+/// The only reason that comes before the resources. All other reasons come after them (A3).
 const BEFORE_RESOURCES: Reason = Reason::PodOSNotSupported;
 
 /// A3: returns the first reason, with all reasons in the message. For a pod that may preempt others, the reasons

@@ -19,10 +19,10 @@ pub struct NodeSnapshot<'a> {
     node: &'a NodeFacts,
     /// The resources that are held by admitted pods or reserved for waiting ones.
     taken: Resources,
-    /// Also includes the resources of terminating pods and of pods that may take some.
+    /// The same, plus the resources of terminating pods and of pods that may take resources.
     in_use: Resources,
     ports: Vec<HostPort>,
-    /// The ports of terminating pods and of pods that may take some.
+    /// The ports of terminating pods and of pods that may take ports.
     ports_in_use: Vec<HostPort>,
     /// The full names that have terminating or waiting pods, or pods that may take resources.
     names: BTreeMap<FullName, Shared>,

@@ -1,9 +1,9 @@
 //! One pass of admission: determines which pods have a share of the node's resources, and decides about the pods that
 //! request one (A1 to A7).
 //!
-//! A pod has a share if it was admitted, if this pass admits it, if it waits, or if resources are reserved for it, as
-//! for a pod that starts again under its UID, or for a pod of a previous process that does not request resources yet.
-//! A pod with a share may be preempted, and starts again by A9 (`Victims::to_restart`).
+//! A pod has a share if it was admitted, if this pass admits it, if it waits, or if resources are reserved for it.
+//! They are reserved for a pod that starts again under its UID, and for a pod of a previous process that does not
+//! request resources yet. A pod with a share may be preempted, and starts again by A9 (`Victims::to_restart`).
 
 use super::Admission;
 use super::fit::{self, Insufficient};
@@ -134,14 +134,14 @@ impl<'a> Pods<'a> {
         for worker in input.workers.values() {
             match worker.state {
                 State::Terminating(_) => pods.ending.push(worker),
-                // W8: the successor of the pod has its place in the queue.
+                // W8: the pod counts as terminating, because its successor has its place in the queue.
                 State::Sync(_) if worker.state.is_outdated() => pods.ending.push(worker),
                 // Its worker terminates the pod as soon as a status read confirms that the pod has ended.
                 State::Sync(_) if worker.shown.has_ended() => pods.ending.push(worker),
                 State::Terminated(_) | State::Finished(_) | State::Forgotten(_) if input.runs(worker) => {
                     pods.ending.push(worker);
                 }
-                // (A waiting pod can be admitted if it runs without a record, behind another pod of its name.)
+                // A waiting pod can be admitted if it runs without a record, behind another pod of its name.
                 State::Waiting | State::Sync(_) if worker.admission.is_admitted() => pods.holding.push(worker),
                 State::Waiting | State::Sync(_) if worker.admission.is_due(&worker.state) => {
                     let place = (worker.history.waiting, worker.admission.place);
@@ -197,7 +197,7 @@ pub fn run(input: Input<'_>, victims: &Victims) -> Vec<Decision> {
 struct Pass<'a> {
     input: Input<'a>,
     room: NodeSnapshot<'a>,
-    /// In the order in which they were given out.
+    /// The shares in the order in which this pass assigned them.
     shares: Vec<Share<'a>>,
     ending: Vec<&'a Worker>,
     /// Pods that may take resources: their status is unknown and may show that they have ended, or they wait for such
@@ -277,7 +277,7 @@ impl<'a> Pass<'a> {
         self.evaluate_now(pod, share)
     }
 
-    /// A10: the pod takes no resources before `uncordon`.
+    /// A10: lets the pod wait without taking resources until `uncordon`.
     fn hold_back(&mut self, request: &RoomRequest<'_>) {
         let worker = request.worker;
         let is_shown = self.input.has_its_name(worker) && request.after_end.is_none();
@@ -367,8 +367,8 @@ impl<'a> Pass<'a> {
         self.shares.iter().filter(move |s| preempts && may_preempt(priority, s.requests.priority))
     }
 
-    /// A4: a pod waits for a status that is being read. If the read fails or hangs, a pod that can preempt others
-    /// does so instead. Returns its victims and the first insufficient resource.
+    /// A4: a pod waits while the status of another pod is being read. If the read fails or hangs, a pod that can
+    /// preempt others does so instead. Returns its victims and the first insufficient resource.
     fn instead_of_unreadable(&self, pod: &Pod, requests: &PodRequests) -> Option<(Vec<Uid>, Rc<str>)> {
         let now = self.input.now;
         let fails = |s: &&Share<'_>| {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PodRequests {
-    /// Includes 1 for `pods`.
+    /// The requests, including 1 for `pods`.
     pub resources: Resources,
     pub ports: Vec<HostPort>,
     pub qos: Qos,

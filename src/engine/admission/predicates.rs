@@ -98,7 +98,7 @@ pub fn port_is_taken(port: &HostPort) -> Refusal {
     Refusal::predicate(Reason::NodePorts, what, format_args!("{port} is taken"))
 }
 
-/// Returns the refusal of a new pod of the API server because of a taint of the node. Pods that a scheduler binds
+/// Returns the refusal if a taint of the node keeps out a new pod of the API server. Pods that a scheduler binds
 /// tolerate the taints; a pod that a user binds to the node may not.
 pub fn untolerated(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
     let tolerations = pod.spec().tolerations.as_ref();

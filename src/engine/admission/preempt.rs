@@ -23,7 +23,7 @@ pub struct Candidate<'a> {
     pub uid: &'a Uid,
     pub priority: i32,
     pub qos: Qos,
-    /// Includes 1 for `pods`.
+    /// The requests, including 1 for `pods`.
     pub requests: &'a Resources,
     /// When the pod was first seen.
     pub since: Wall,
@@ -157,7 +157,7 @@ impl<'a> Class<'a> {
 fn distance(needed: &[u64], amounts: &[u64], least: f64) -> Option<f64> {
     let mut sum = 0.0;
     for (needed, amount) in needed.iter().zip(amounts) {
-        // (A resource with no remaining need adds nothing, because no amount is below zero.)
+        // A resource with no remaining need adds nothing, because no amount is below zero.
         if amount < needed {
             let left = (needed - amount) as f64 / *needed as f64;
             sum += left * left;
@@ -169,8 +169,8 @@ fn distance(needed: &[u64], amounts: &[u64], least: f64) -> Option<f64> {
     Some(sum)
 }
 
-/// A7: the order of equally near pods: the smaller memory request, the smaller cpu request, the lower priority, the
-/// younger pod, the smaller UID.
+/// A7: returns the order of equally near pods: the smaller memory request, the smaller cpu request, the lower
+/// priority, the younger pod, the smaller UID.
 fn tie(a: &Candidate<'_>, b: &Candidate<'_>) -> Ordering {
     let key = |c: &Candidate<'_>| (c.requests.get(MEMORY), c.requests.get(CPU), c.priority, Reverse(c.since));
     key(a).cmp(&key(b)).then_with(|| a.uid.cmp(b.uid))

@@ -18,7 +18,7 @@ pub fn in_order<'a>(workers: &[&'a Worker]) -> Vec<&'a Worker> {
     all
 }
 
-/// Returns why the new resources do not fit now. None: they fit.
+/// Returns why the new resources do not fit now. None if they fit.
 pub fn obstacle(room: &NodeSnapshot<'_>, old: &PodRequests, new: &PodRequests) -> Option<ResizeVerdict> {
     let mut grown = Resources::default();
     for resource in [CPU, MEMORY].into_iter().filter(|r| new.resources.get(r) > old.resources.get(r)) {

@@ -29,14 +29,14 @@ pub enum Authorization {
 }
 
 impl Default for Policy {
-    /// The defaults of a KubeletConfiguration.
+    /// Returns the defaults of a KubeletConfiguration.
     fn default() -> Policy {
         let authorization = Authorization::Webhook { yes: Duration::from_secs(300), no: Duration::from_secs(30) };
         Policy { anonymous: false, tokens: Some(Duration::from_secs(120)), authorization }
     }
 }
 
-/// A request of a client of the node's server.
+/// A request from a client of the node's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRequest {
     pub credential: Credential,
@@ -88,7 +88,7 @@ impl fmt::Display for AccessError {
             AccessError::Unavailable { why } => write!(
                 f,
                 "the node cannot ask the API server whether this is permitted: {why}; try again when the server \
-                 answers, or use the wherry command on the node (wherry logs, wherry exec, wherry top)"
+                 responds, or use the wherry command on the node (wherry logs, wherry exec, wherry top)"
             ),
             AccessError::Refused { why } => {
                 write!(
@@ -97,7 +97,7 @@ impl fmt::Display for AccessError {
                 )
             }
             AccessError::TooManyReviews => {
-                write!(f, "the API server has not answered {MOST_REVIEWS} reviews yet; try again in a moment")
+                write!(f, "the API server has not yet responded to {MOST_REVIEWS} reviews; try again in a moment")
             }
         }
     }

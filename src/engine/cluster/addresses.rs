@@ -19,14 +19,14 @@ pub struct Addresses {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Reading {
-    /// When the addresses were last read. None: only at the start.
+    /// When the addresses were last read. None if they were read only at the start.
     Done(Option<Boot>),
     /// A read is in progress; an event will deliver the addresses.
     Running(Boot),
 }
 
 impl Addresses {
-    /// `known`: the addresses that were read at the start.
+    /// Creates the state from the addresses that were read at the start.
     pub fn new(known: Vec<String>) -> Addresses {
         Addresses { known, reading: Reading::Done(None) }
     }

@@ -26,15 +26,16 @@ use std::time::Duration;
 /// same time.
 const BEGIN: (u64, u64) = (50, 55);
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// After a failure.
+/// The back-off after a failure.
 const RETRIES: Limits = Limits { first: Duration::from_secs(10), most: Duration::from_secs(600) };
-/// After a denial by a person or a policy.
+/// The back-off after a denial by a person or a policy.
 const DENIED: Limits = Limits { first: Duration::from_secs(600), most: Duration::from_secs(6 * 3600) };
-/// Between two reads of a request's state. An automatic approval takes less than a second.
+/// The delays between two reads of a request's state. An automatic approval takes less than a second.
 const LOOKS: Limits = Limits { first: Duration::from_secs(1), most: Duration::from_secs(300) };
 /// A request that is not approved within this time is not approved automatically.
 const AUTOMATIC: Duration = Duration::from_secs(5);
-/// Between two reads of a request that a person has to approve: that person waits for the result.
+/// The same for a request that a person has to approve. The delays stay short, because that person waits for the
+/// result.
 const LOOKS_FOR_A_PERSON: Limits = Limits { most: Duration::from_secs(60), ..LOOKS };
 /// The longest time between two comparisons with the wall clock, which can be set at any time.
 const CLOCK: Duration = Duration::from_secs(3600);
@@ -141,7 +142,7 @@ impl Certificate {
         self.wanted = wanted;
         match &mut self.renewal {
             Renewal::Idle { look, .. } => *look = Boot(0),
-            // The request is for the old names and addresses.
+            // The request is for the old names and addresses, so it is dropped.
             Renewal::Made(_) | Renewal::Waiting(_) => self.renewal = Renewal::default(),
             // The issued certificate will lack the new names and addresses, and another renewal follows.
             Renewal::Making(_) | Renewal::Posting { .. } | Renewal::Reading { .. } | Renewal::Storing(_) => {}
@@ -188,7 +189,7 @@ impl Certificate {
         }
     }
 
-    /// Returns the time from which a new certificate is needed. None: no new certificate is needed.
+    /// Returns the time from which a new certificate is needed. None if no new certificate is needed.
     fn due(&self) -> Option<Wall> {
         // Earlier than any time that the clock shows.
         const AT_ONCE: Wall = Wall(0);
@@ -215,7 +216,7 @@ impl Certificate {
     pub fn hurry(&mut self) {
         match &mut self.renewal {
             Renewal::Waiting(pending) => pending.looks.hurry(),
-            // The failure was not caused by the absence of the server.
+            // The failure was not caused by the absence of the server, so the back-off continues.
             Renewal::Idle { key: Key::New, .. } => {}
             _ => self.backoff.hurry(),
         }
@@ -249,7 +250,7 @@ impl Certificate {
         step.outbox.emit_node_event(Severity::Warning, Reason::CertificateExpired, message);
     }
 
-    /// Begins the next action if it is due. Is called only while the server answers.
+    /// Begins the next action if it is due. The caller calls this only while the server answers.
     pub fn step(&mut self, step: &mut Step<'_>) {
         let Some(due) = self.due().filter(|_| self.next().is_some_and(|at| at <= step.now)) else { return };
         match &mut self.renewal {
@@ -297,7 +298,7 @@ impl Certificate {
         let is_complete = stored.covers(&self.wanted);
         self.observed(Some(stored), step.rng);
         if !is_complete {
-            // An immediate second request would get the same certificate.
+            // An immediate second request would get the same certificate, so the longer back-off applies.
             return self.failed("the new one lacks a name or an address of the node", Key::New, DENIED, step);
         }
         self.renewal = Renewal::default();
@@ -328,7 +329,7 @@ impl Certificate {
         };
         let response = match result {
             Ok(response) => response,
-            // The state of the request is not known.
+            // The state of the request is not known, so it is read again.
             Err(ApiError::NotSent(_) | ApiError::Unknown(_) | ApiError::TooLarge(_)) => {
                 self.wait(pending, step);
                 return true;
@@ -353,7 +354,7 @@ impl Certificate {
                 }
             },
             (Some(refusal), false) if refusal.failure == Failure::AlreadyExists => self.wait(pending, step),
-            // The request was never created, or the server removed it because nobody approved it for a day: it is
+            // The request was never created, or the server removed it because nobody approved it for a day. So it is
             // created again.
             (Some(refusal), true) if refusal.failure == Failure::NotFound => {
                 self.renewal = Renewal::default();

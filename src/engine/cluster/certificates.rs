@@ -17,7 +17,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// `addresses`: the addresses in the node's status.
+    /// Creates the state machines of the certificates. `addresses`: the addresses in the node's status.
     pub fn new(issuer: ServingIssuer, addresses: &[Address]) -> Certificates {
         let serving = match issuer {
             ServingIssuer::Node => None,

@@ -25,7 +25,7 @@ pub struct Data {
     objects: DataObjects,
     #[serde(skip)]
     changed: Vec<DataKey>,
-    /// The writes of records in flight. An object becomes usable when its record is durable.
+    /// The record writes in flight. An object becomes usable when its record is durable.
     writes: BTreeMap<OpId, DataKey>,
 }
 
@@ -64,7 +64,7 @@ impl Data {
                 true
             }
             Err(why) => {
-                warn(outbox, format!("record {key} is unusable; moving it aside: {why}"));
+                warn(outbox, format!("record {key} is unusable: {why}; moving it aside"));
                 outbox.record(Owner::Cluster, RecordChange::SetAside { key: key.to_owned() });
                 false
             }
@@ -148,13 +148,13 @@ impl Data {
         true
     }
 
-    /// Handles the result of the write of a record. Returns false if the record is not a ConfigMap or Secret.
+    /// Handles the result of writing a record. Returns false if the record is not a ConfigMap or Secret.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, outbox: &mut Outbox) -> bool {
         let Some(key) = self.writes.remove(&op) else { return false };
         if !self.followed.contains_key(&key) {
             return true;
         }
-        // A later version is being written.
+        // A later version is being written, and its result decides.
         if self.writes.values().any(|other| *other == key) {
             return true;
         }
@@ -194,7 +194,7 @@ impl Data {
         match now {
             // The response contains a different object than the requested one.
             Some(fetched) if fetched.object.key != *key => {
-                warn(outbox, format!("the API server answered with {} for {key}", fetched.object.key));
+                warn(outbox, format!("the API server responded with {} for {key}", fetched.object.key));
             }
             Some(fetched) => {
                 let same = self.objects.get(key).is_some_and(|old| old.digest == fetched.object.digest);

@@ -50,12 +50,12 @@ struct Object {
     /// The object, without the field path. None: the node.
     of: Option<Subject>,
     left: u32,
-    /// When `left` grows by one.
+    /// The time at which `left` increases by one.
     refill: Boot,
 }
 
 impl EventLimits {
-    /// Returns the event to post. None: its object sends too many events.
+    /// Returns the event to post. None if its object sends too many events.
     pub fn admit(&mut self, mut entry: Entry, now: Boot) -> Option<Entry> {
         entry.combined = self.is_combined(&entry, now);
         if self.may_send(entry.pod.as_ref(), now) {

@@ -29,7 +29,7 @@ const PART: u64 = 50;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// An event that the server has not stored after this many attempts is dropped. A kubelet also tries twelve times.
 const ATTEMPTS: u32 = 12;
-/// The time from an event to the write of its record, so that a pod in a crash loop does not wear out flash memory.
+/// An event is written to its record after this delay, so that a pod in a crash loop does not wear out flash memory.
 const WRITE_DELAY: Duration = Duration::from_secs(10);
 /// An event is a repetition if it equals one of this many latest events, whose series is younger than
 /// `LONGEST_SERIES`. A kubelet has the same limits.
@@ -231,8 +231,8 @@ impl EventQueue {
         let status = result.as_ref().map_or(0, |response| response.status);
         let Some(first) = self.waiting.front_mut() else { return true };
         match (status, first.how) {
-            // 404: the server has removed the event, which it does after an hour. 409: it has the event with a
-            // smaller count.
+            // 404: the server has removed the event, as it does after an hour. 409: it has the event with a smaller
+            // count.
             (404, How::Repeat) => first.how = How::Create,
             (409, How::Create) if first.entry.count > 1 => first.how = How::Repeat,
             _ => {

@@ -1,8 +1,8 @@
-//! Pods that are bound to this node beyond what it can hold. Wherry keeps only what it needs to reject them: UID,
-//! namespace and name.
+//! Pods bound to this node beyond the number that Wherry stores in full (C17). Wherry keeps only what it needs to
+//! reject them: UID, namespace and name.
 //!
-//! They are rejected in the same way as by admission, which never sees them. The deletion of such a pod is confirmed
-//! when nothing of the pod is on this node.
+//! Admission never sees these pods. They are rejected with the reason and the status that admission would give. The
+//! deletion of such a pod is confirmed when nothing of the pod is on this node.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};

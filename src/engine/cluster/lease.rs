@@ -132,7 +132,7 @@ impl Lease {
                 (State::Missing, Renewal::Failed)
             }
             (_, Some(Failure::NotFound)) => (State::Missing, Renewal::Missing),
-            // The lease exists after all.
+            // The lease exists after all, so it is renewed at once.
             (State::Creating(_), Some(Failure::AlreadyExists)) => (State::Due(step.now), Renewal::Failed),
             (before, _) => {
                 let state = match before {

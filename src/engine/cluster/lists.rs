@@ -97,7 +97,7 @@ impl Lists {
             None => Err("it belongs to no list".to_owned()),
         };
         if let Err(why) = taken {
-            warn(outbox, format!("record {key} is unusable; moving it aside: {why}"));
+            warn(outbox, format!("record {key} is unusable: {why}; moving it aside"));
             outbox.record(Owner::Cluster, RecordChange::SetAside { key: key.to_owned() });
         }
     }
@@ -182,7 +182,7 @@ impl Lists {
         true
     }
 
-    /// Handles the result of the write of a record. Returns false if the record does not belong to these lists.
+    /// Handles the result of writing a record. Returns false if the record does not belong to these lists.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, outbox: &mut Outbox) -> bool {
         let services = self.services.values_mut().map(|list| (&list.record, &mut list.state));
         let classes = self.classes.iter_mut().map(|list| (&list.record, &mut list.state));
@@ -210,7 +210,7 @@ impl Lists {
         let Some((change, list)) = change.zip(self.classes.as_mut()) else { return };
         if list.take(change, outbox) {
             self.show_classes();
-            // Pods may wait for a class.
+            // Pods may be waiting for a class.
             self.changed = Changed::Yes;
         }
     }
@@ -226,7 +226,7 @@ fn namespaces(pod: &Pod) -> impl Iterator<Item = &str> {
     has_links(pod).then_some(&*pod.name.namespace).into_iter().chain([KUBERNETES.0])
 }
 
-/// Returns the namespace of a record of services. None: the key belongs to another record.
+/// Returns the namespace of a services record. None if the key belongs to another record.
 fn services_of(key: &str) -> Option<&str> {
     key.strip_prefix(KIND)?.strip_prefix("/services.")
 }

@@ -91,7 +91,7 @@ pub struct Member {
     own_object: OwnObject,
     pub cordon: ShownCordon,
     duplicate: DuplicateNode,
-    /// The reviews of the clients of the node's server.
+    /// The reviews for clients of the node's server.
     pub reviews: Reviews,
     #[serde(flatten)]
     pub status: OwnStatus,
@@ -186,7 +186,7 @@ impl Member {
         }
     }
 
-    /// Publishes the status of a pod of a manifest, which its mirror shows.
+    /// Publishes the status of a manifest's pod, so that its mirror shows the status.
     pub fn publish_mirror(&mut self, of: &Uid, status: k8s::PodStatus) {
         for (uid, mirror) in self.pods.mirrors.of(of) {
             self.reports.publish(uid, &mirror.name, status.clone());
@@ -334,7 +334,7 @@ impl Member {
                 step.outbox.emit_node_event(Severity::Normal, Reason::NodeRegistered, message);
             }
         } else if let Some(renewal) = self.lease.ended(op, result, step) {
-            // The lease is removed together with the node.
+            // The lease is removed together with the node, so the node may be gone too.
             if renewal == Renewal::Missing {
                 self.node.read_again();
             }
@@ -394,7 +394,7 @@ impl Member {
         std::mem::replace(&mut self.own_object, OwnObject::AsBefore) == OwnObject::Changed
     }
 
-    /// Handles the result of the write of a record.
+    /// Handles the result of writing a record.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) {
         let _ = self.sealing.recorded(op, result, step.outbox)
             || self.own.recorded(op, result, step)
@@ -516,10 +516,10 @@ impl Member {
         let Server::Away { since, .. } = &self.server else { return };
         let away = step.now.since(*since).as_secs();
         let message = match self.event_queue.hurry() {
-            (0, 0) => format!("the API server answers again after {away} s"),
-            (events, 0) => format!("the API server answers again after {away} s; {events} queued events follow"),
+            (0, 0) => format!("the API server responds again after {away} s"),
+            (events, 0) => format!("the API server responds again after {away} s; {events} queued events follow"),
             (events, dropped) => format!(
-                "the API server answers again after {away} s; the last {events} queued events follow; {dropped} older \
+                "the API server responds again after {away} s; the last {events} queued events follow; {dropped} older \
                  ones are lost"
             ),
         };
@@ -561,7 +561,7 @@ impl Member {
                 why.clone_into(last);
             }
             Server::Answers => {
-                let message = format!("the API server cannot be reached; pods keep running: {why}");
+                let message = format!("the API server cannot be reached: {why}; pods keep running");
                 step.outbox.emit_node_event(Severity::Warning, Reason::ApiServerDisconnected, message);
                 let mut backoff = Backoff::default();
                 backoff.failed(CONNECTION, step.now, step.rng);

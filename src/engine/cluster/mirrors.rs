@@ -1,5 +1,5 @@
-//! The mirrors of the pods of manifests. A missing mirror is created. A mirror that matches no pod, or that somebody
-//! deletes, is removed.
+//! The mirrors of manifest pods. A missing mirror is created. A mirror that matches no pod, or that somebody deletes,
+//! is removed.
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};
@@ -20,7 +20,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// A mirror is not urgent: the server may refuse it for as long as a namespace or a permission is missing.
+/// A mirror is not urgent, and the server may refuse it for as long as a namespace or a permission is missing, so the
+/// delays become long.
 const RETRIES: Limits = Limits { first: Duration::from_secs(1), most: Duration::from_secs(300) };
 
 #[derive(Debug, Default, Serialize)]
@@ -115,7 +116,8 @@ impl Mirrors {
         let mirrored = |pod: &&Rc<Pod>| found.values().any(|mirror| mirror.of == pod.uid);
         for pod in pods.iter().filter(|pod| !mirrored(pod)) {
             let name = mirror::name(&pod.name, node);
-            // W8: a mirror with this name still exists, for example that of the previous pod with the name.
+            // W8: a mirror with this name still exists, for example that of the previous pod with the name, so the
+            // new one waits.
             if found.values().any(|mirror| mirror.name == name) {
                 continue;
             }
@@ -146,7 +148,7 @@ impl Mirrors {
                 let why = refusal.to_string();
                 if task.refused.as_ref() != Some(&why) {
                     let message =
-                        format!("the API server refuses the mirror {name}; the pod itself keeps running: {why}");
+                        format!("the API server refuses the mirror {name}: {why}; the pod itself keeps running");
                     step.outbox.emit_node_event(Severity::Warning, Reason::MirrorRefused, message);
                     task.refused = Some(why);
                 }

@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// Returns when the next step is due. None: a request is in flight.
+    /// Returns when the next step is due. None if a request is in flight.
     pub fn next(&self) -> Option<Boot> {
         match &self.state {
             State::Unread | State::Missing => Some(self.backoff.at()),
@@ -193,7 +193,7 @@ impl Node {
         }
     }
 
-    /// Handles the result of the read or of the creation of the Node object.
+    /// Handles the result of reading or creating the Node object.
     fn was_read(&mut self, creating: bool, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Progress {
         self.state = State::Unread;
         let mut refused_with = None;
@@ -210,7 +210,7 @@ impl Node {
                 Err(why) => warn(step.outbox, format!("the API server's Node is unusable: {why}")),
             },
             Ok((_, Some(refusal))) => match refusal.failure {
-                // Some servers forbid the read of a Node that does not exist.
+                // Some servers forbid reading a Node that does not exist, so both failures mean that it is missing.
                 Failure::NotFound | Failure::Forbidden if !creating => {
                     self.state = State::Missing;
                     return Progress::Failed;
@@ -227,8 +227,7 @@ impl Node {
         Progress::Failed
     }
 
-    /// Handles the result of the patch of the node's status. `sent`: the status on the server if the patch has
-    /// succeeded.
+    /// Handles the result of patching the node's status. `sent`: the status on the server if the patch has succeeded.
     fn was_reported(&mut self, sent: Sent, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Progress {
         let State::Registered(r) = &mut self.state else { return Progress::Failed };
         let mut refused_with = None;
@@ -262,7 +261,7 @@ impl Node {
     }
 }
 
-/// Returns the time until the next report of an unchanged status, which differs from the period by up to 20 %.
+/// Returns the time until an unchanged status is reported again. It differs from the period by up to 20 %.
 fn next_heartbeat(step: &mut Step<'_>) -> Duration {
     step.rng.jitter(step.traffic.heartbeat().mul_f64(0.8))
 }

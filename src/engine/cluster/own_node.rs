@@ -158,7 +158,7 @@ impl OwnNode {
         self.resources.saving = Some((op, names));
     }
 
-    /// Handles the result of the write of a record. Returns false if the write was not for new resources.
+    /// Handles the result of writing a record. Returns false if the write was not for new resources.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) -> bool {
         let Some((_, names)) = self.resources.saving.take_if(|(of, _)| *of == op) else { return false };
         match result {

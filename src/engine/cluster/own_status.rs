@@ -27,7 +27,8 @@ pub struct OwnStatus {
     /// The images in the runtime's last list.
     #[serde(skip)]
     pub images: Vec<Image>,
-    /// The health that the last report shows. None: the next report is compared with the server's state.
+    /// The health that the last report shows. None if it is not known; then the next report is compared with the
+    /// server's state.
     reported: Option<Health>,
 }
 
@@ -42,7 +43,7 @@ impl OwnStatus {
         self.reported = Some(self.health.clone());
     }
 
-    /// Makes the next report due, which is compared with the server's state.
+    /// Makes the next report due. It is compared with the server's state.
     pub fn compare(&mut self) {
         self.reported = None;
     }

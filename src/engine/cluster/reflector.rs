@@ -29,22 +29,22 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(30);
 /// A watch that ends sooner, without a line, is a failure.
 const SHORT: Duration = Duration::from_secs(1);
-/// The maximum number of items of a list: a longer one is probably endless. A node has far fewer pods, even with the
+/// The maximum number of items in a list: a longer list is probably endless. A node has far fewer pods, even with the
 /// terminated ones.
 const MOST_ITEMS: usize = 100_000;
-/// The maximum number of unusable items of a list whose identity is kept, and of unusable lines of a watch.
+/// The maximum number of unusable items in a list whose identity is kept, and of unusable lines in a watch.
 const MOST_GAPS: usize = 100;
 /// The number of unusable items that are reported individually.
 const MOST_REPORTS: usize = 3;
 /// The maximum size of a list of objects other than pods, as JSON in bytes.
 const MOST_BYTES: usize = 16 << 20;
-/// The maximum number of services of a namespace, and of RuntimeClasses.
+/// The maximum number of services in a namespace, and of RuntimeClasses.
 pub const MOST_OBJECTS: usize = 5_000;
-/// The maximum number of items of the list of a single object. The server may send others by mistake.
+/// The maximum number of items in a list that requests a single object. The server may send others by mistake.
 const MOST_OF_ONE: usize = 8;
 
-/// Returns the maximum number of items of a list that are kept, and the maximum of their bytes. `Pods` has its own
-/// limits.
+/// Returns the limits for the items of a list that are kept: their number, and their size in bytes. `Pods` has its
+/// own limits.
 fn room(watched: &Watched) -> (usize, usize) {
     match watched {
         Watched::Pods(_) => (MOST_ITEMS, usize::MAX),
@@ -166,7 +166,7 @@ pub type Decode<'a, T> = &'a dyn Fn(Value, usize) -> Result<Option<T>, String>;
 pub struct Step<'a> {
     pub now: Boot,
     pub wall: Wall,
-    /// When the watches that a broken connection has ended are restarted.
+    /// The time at which watches are restarted after a broken connection has ended them.
     pub resume: Boot,
     pub traffic: Traffic,
     /// The number of pods that this node can hold.
@@ -189,7 +189,7 @@ impl<T> Reflector<T> {
         }
     }
 
-    /// Returns the version of the collection. None: it has to be listed first.
+    /// Returns the version of the collection. None if it has to be listed first.
     pub fn version(&self) -> Option<&str> {
         match &self.state {
             State::Waiting(Next::Watch(version)) | State::Watching { version, .. } => Some(version),
@@ -205,7 +205,7 @@ impl<T> Reflector<T> {
         }
     }
 
-    /// Returns when the next request is due. None: a request is in flight.
+    /// Returns when the next request is due. None if a request is in flight.
     pub fn next(&self) -> Option<Boot> {
         matches!(self.state, State::Waiting(_)).then(|| self.backoff.at())
     }
@@ -242,7 +242,7 @@ impl<T> Reflector<T> {
         };
     }
 
-    /// Returns the number of items of the list in flight that have arrived.
+    /// Returns how many items of the list in flight have arrived.
     pub fn arrived(&self) -> usize {
         match &self.state {
             State::Listing { size, .. } => size.items,
@@ -276,7 +276,7 @@ impl<T> Reflector<T> {
             size.left_out += 1;
             return;
         }
-        // The server omits the kind of the items of a list.
+        // The server omits the kind of a list's items, so it is added here.
         let with_kind = |mut object: Value| {
             object["kind"] = self.watched.kind().into();
             object["apiVersion"] = self.watched.api_version().into();
@@ -420,8 +420,8 @@ impl<T> Reflector<T> {
         self.idle();
     }
 
-    /// Handles a request that got no complete response. All watches that a broken connection ends are restarted at
-    /// the same time (C12).
+    /// Handles a request that got no complete response. If a broken connection ends several watches, all of them are
+    /// restarted at the same time (C12).
     fn lost(&mut self, error: &ApiError, step: &mut Step<'_>) {
         let resume = step.resume.max(step.now);
         match (&self.state, error) {

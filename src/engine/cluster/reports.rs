@@ -105,8 +105,8 @@ impl Reports {
         report.ours.as_ref().or(report.stored.as_ref())
     }
 
-    /// Begins to confirm the deletion of a pod of which nothing is left on the node. `last`: its last status, if
-    /// known. If that status is not terminal, the pod is reported as Failed.
+    /// Begins to confirm a pod's deletion, because nothing of the pod is left on the node. `last`: its last status,
+    /// if known. If that status is not terminal, the pod is reported as Failed.
     pub fn ended(&mut self, uid: &Uid, name: &FullName, last: Option<k8s::PodStatus>) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         if let State::Live { patch } = &mut report.state {
@@ -127,7 +127,7 @@ impl Reports {
             return false;
         };
         let starts = stored.start_time.as_ref().zip(ours.start_time.as_ref());
-        // The server stores whole seconds.
+        // The server stores whole seconds, so only these are compared.
         !has_ended(ours) || starts.is_some_and(|(before, now)| before.0.as_second() != now.0.as_second())
     }
 
@@ -251,13 +251,13 @@ impl Report {
                 self.state = State::Deleted;
                 return false;
             }
-            // Another pod has the name.
+            // Another pod has the name, so this one is gone.
             Some(Failure::Conflict) if deleting => {
                 self.state = State::Deleted;
                 return false;
             }
             Some(Failure::Invalid) => {
-                // The same patch would be refused again.
+                // The same patch would be refused again, so it is treated as if it had been carried out.
                 let why = refusal.map(|r| r.to_string()).unwrap_or_default();
                 let message = format!("the API server refuses the status of pod {}: {why}", self.name);
                 warn(step.outbox, message);

@@ -119,7 +119,7 @@ pub struct Reviews {
     answers: Vec<(RequestId, Access)>,
 }
 
-// A dump shows only the numbers, because users are personal data.
+// Serializes the number of entries for a dump. The users are omitted, because they are personal data.
 fn count<K: Ord + Clone, V, S: serde::Serializer>(cache: &Cache<K, V>, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{} cached", cache.len()))
 }
@@ -279,12 +279,12 @@ impl Reviews {
                 self.answer(id, if permitted { Ok(subject.user.name) } else { Err(error.clone()) });
             }
             (Waiting::Token { .. }, Outcome::Failed(error)) => self.answer(id, Err(error.clone())),
-            // The kind of an outcome always matches its subject.
+            // Not reached: the kind of an outcome always matches its subject.
             (_, Outcome::User(_) | Outcome::Decision(_)) => {}
         }
     }
 
-    /// Returns true if the last answer of the API server, which is still kept, permitted the request.
+    /// Returns true if the API server's last answer is still kept and permitted the request.
     fn was_permitted(&self, user: &User, attributes: Attributes, now: Boot) -> bool {
         attributes.subresources.iter().any(|subresource| {
             let question = Question { user: user.clone(), verb: attributes.verb, subresource };

@@ -48,7 +48,7 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// Returns the change that writes a record. None: the record is not written.
+    /// Returns the change that writes a record. None if the record is not written.
     pub fn put(self, key: String, value: String) -> Option<RecordChange> {
         match self {
             Protection::Plain => Some(RecordChange::Put { key, value }),
@@ -68,7 +68,7 @@ impl Sealing {
         match (policy, key) {
             (Policy::Never, _) => Protection::Plain,
             (Policy::Auto | Policy::Required, KeyState::Usable) => Protection::Sealed,
-            // Existing sealed records show that plain text is not wanted.
+            // If there are sealed records, plain text is not wanted.
             (Policy::Auto, KeyState::Missing) if self.locked.is_empty() => Protection::Plain,
             _ => Protection::Withheld,
         }
@@ -79,8 +79,8 @@ impl Sealing {
         self.locked.insert(key.to_owned());
     }
 
-    /// Converts a record of a Secret or a token to the form in which it would be written now. Is called when all
-    /// records have been found.
+    /// Converts a record of a Secret or a token to the form in which it would be written now. The caller calls this
+    /// when all records have been found.
     pub fn convert(&mut self, key: &str, content: &Content, outbox: &mut Outbox) {
         let change = match (content, self.protection()) {
             (Content::Plain(value), Protection::Sealed) => {
@@ -103,13 +103,13 @@ impl Sealing {
         }
     }
 
-    /// Handles the result of the write of a record. Returns false if the write is not a conversion.
+    /// Handles the result of writing a record. Returns false if the write is not a conversion.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, outbox: &mut Outbox) -> bool {
         let is_conversion = self.conversions.remove(&op);
         if let (true, Err(e)) = (is_conversion, result) {
             let message = format!(
-                "a Secret or a token on the disk was not converted to its new form: {}; its next change or the next \
-                 start of wherry tries again",
+                "a Secret or a token on the disk was not converted to its new form: {}; Wherry tries again when the \
+                 object changes, or when Wherry restarts",
                 e.message()
             );
             outbox.emit_node_event(Severity::Warning, Reason::FailedSeal, message);
@@ -197,6 +197,6 @@ mod tests {
         let (reason, text) = shown(Policy::Required, KeyState::Missing, &[]);
         assert!(reason == Reason::FailedSeal && text.contains("sealSecrets is Required"), "{text}");
         let (_, text) = shown(Policy::Auto, KeyState::Usable, &["a/1"]);
-        assert!(text.contains("another key"), "{text}");
+        assert!(text.contains("a key other than"), "{text}");
     }
 }

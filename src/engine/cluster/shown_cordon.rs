@@ -40,7 +40,7 @@ enum State {
 impl ShownCordon {
     /// Takes the current Node object.
     pub fn observe(&mut self, node: &Value) {
-        // The response to the patch will be newer.
+        // While a patch is in flight, the object is ignored: the response to the patch will be newer.
         if !matches!(self.state, State::Patching(_)) {
             self.state = State::Shown(cordon::is_shown(node));
         }

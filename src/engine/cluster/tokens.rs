@@ -126,7 +126,7 @@ impl Tokens {
                 true
             }
             Err(why) => {
-                warn(outbox, format!("record {record_key} is unusable; moving it aside: {why}"));
+                warn(outbox, format!("record {record_key} is unusable: {why}; moving it aside"));
                 outbox.record(Owner::Cluster, RecordChange::SetAside { key: record_key.to_owned() });
                 false
             }
@@ -218,7 +218,7 @@ impl Tokens {
                 let Wanted { pod, account } = &slot.wanted;
                 let message = format!(
                     "a token of the service account {account} for pod {pod} has expired, and the API server has not \
-                     issued another one; the pod keeps the old one"
+                     issued a new one; the pod keeps the old one"
                 );
                 outbox.emit_node_event(Severity::Warning, Reason::TokenExpired, message);
             }
@@ -263,7 +263,7 @@ impl Tokens {
         true
     }
 
-    /// Handles the result of the write of a record. Returns false if the record is not a token.
+    /// Handles the result of writing a record. Returns false if the record is not a token.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) -> bool {
         let mut all = self.slots.iter_mut();
         let Some((key, slot)) = all.find(|(_, slot)| matches!(&slot.task, Task::Saving { op: of, .. } if *of == op))
@@ -297,7 +297,7 @@ impl Tokens {
 }
 
 impl Slot {
-    /// Returns when the next request is due. None: a request is in flight, or a token is being written.
+    /// Returns when the next request is due. None if a request is in flight, or a token is being written.
     fn due(&self) -> Option<Boot> {
         match (&self.task, &self.held) {
             (Task::Asking(_) | Task::Saving { .. }, _) => None,

@@ -23,7 +23,7 @@ pub struct DurableAnswers {
 enum Change {
     /// Contains the record's key.
     Write(String),
-    /// No answer depends on the success of a removal.
+    /// The record is removed. No answer depends on whether that succeeds.
     Removal,
 }
 
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(statuses(answers.ended(OpId(0), Some("disk full"))), []);
         let ended = answers.ended(OpId(1), None);
         let Err(error) = &ended[0].1 else { panic!("{ended:?}") };
-        assert_eq!(error.to_string(), "done, but a restart would undo it: disk full; Wherry writes the record again");
+        assert_eq!(error.to_string(), "done, but a restart would undo it: disk full; Wherry retries the write");
         assert_eq!(statuses(ended), [(1, 500)]);
         answers.gone(RequestId(2));
         assert_eq!(statuses(answers.ended(OpId(2), None)), [], "its client is gone");

@@ -187,13 +187,13 @@ impl fmt::Display for RequestError {
             }
             RequestError::NoPods => f.write_str("the request names no pods; expected {\"uids\": [...]}"),
             RequestError::NoPod => f.write_str("the request names no pod; expected /retry?uid=UID"),
-            RequestError::GraceTooLong => write!(f, "gracePeriodSeconds is at most {}", LONGEST_GRACE.as_secs()),
+            RequestError::GraceTooLong => write!(f, "gracePeriodSeconds may be at most {}", LONGEST_GRACE.as_secs()),
             RequestError::NoCommand => f.write_str("the request has no command"),
             RequestError::NulByte => f.write_str("an argument of the command contains a NUL byte"),
             RequestError::TimeoutOutOfRange => {
                 write!(f, "timeoutSeconds must be from 1 to {}", LONGEST_EXEC.as_secs())
             }
-            RequestError::NoStream => f.write_str("the request names none of stdin, stdout and stderr"),
+            RequestError::NoStream => f.write_str("the request has none of stdin, stdout and stderr"),
             RequestError::TerminalWithStderr => f.write_str("a terminal has one output; request stdout without stderr"),
             RequestError::PortZero => f.write_str("a port must be from 1 to 65535"),
             RequestError::UnknownPod(_)
@@ -239,7 +239,8 @@ impl RequestError {
             }
             RequestError::RejectedForGood { pod } => write!(
                 f,
-                "pod {pod} of the API server has failed for good; delete it, so that its controller creates another pod"
+                "pod {pod} of the API server has failed permanently; delete it, so that its controller creates another \
+                 pod"
             ),
             RequestError::RejectedByShutdown { pod } => write!(
                 f,
@@ -253,7 +254,7 @@ impl RequestError {
                 let all: Vec<String> = errors.iter().map(Invalid::to_string).collect();
                 write!(f, "the ephemeral container of pod {pod} is invalid: {}", all.join(", "))
             }
-            RequestError::NoContainers { pod } => write!(f, "pod {pod} has no container"),
+            RequestError::NoContainers { pod } => write!(f, "pod {pod} has no containers"),
             RequestError::UnknownContainer { pod, container, containers } => {
                 write!(f, "pod {pod} has no container {container}; it has {}", containers.join(", "))
             }
@@ -261,18 +262,18 @@ impl RequestError {
                 write!(f, "container {container} of pod {pod} is not running: {state}")
             }
             RequestError::NoTerminal { pod, container } => {
-                write!(f, "container {container} of pod {pod} has no terminal (`tty: true` in its manifest)")
+                write!(f, "container {container} of pod {pod} has no terminal; set `tty: true` in its manifest")
             }
             RequestError::OnlyTerminal { pod, container } => {
-                write!(f, "container {container} of pod {pod} has a terminal; request tty, and no stderr")
+                write!(f, "container {container} of pod {pod} has a terminal; request tty without stderr")
             }
             RequestError::NoStdin { pod, container } => {
-                write!(f, "container {container} of pod {pod} has no standard input (`stdin: true` in its manifest)")
+                write!(f, "container {container} of pod {pod} has no standard input; set `stdin: true` in its manifest")
             }
             RequestError::NoSandbox { pod } => {
                 write!(f, "pod {pod} has no running sandbox, and so no network; see `wherry describe {pod}`")
             }
-            // (`fmt` passes no other error.)
+            // `fmt` passes no other error.
             other => write!(f, "{other:?}"),
         }
     }
@@ -285,11 +286,11 @@ impl RequestError {
             }
             RequestError::TooManyStreams => write!(
                 f,
-                "the container runtime has not answered {} requests for streams yet; try again in a moment",
+                "the container runtime has not yet responded to {} requests for streams; try again in a moment",
                 MAX_STREAM_CALLS
             ),
             RequestError::NotDurable { why } => {
-                write!(f, "done, but a restart would undo it: {why}; Wherry writes the record again")
+                write!(f, "done, but a restart would undo it: {why}; Wherry retries the write")
             }
             RequestError::NotCordoned { why } => {
                 write!(f, "the node's record could not be written, so nothing has changed: {why}")
@@ -298,7 +299,7 @@ impl RequestError {
                 write!(f, "there is no connection to the container runtime: {why}")
             }
             RequestError::CommandTimedOut { seconds } => {
-                write!(f, "the command did not end within {seconds} s and was killed (--timeout)")
+                write!(f, "the command exceeded its timeout of {seconds} s and was killed")
             }
             RequestError::OutputTooLarge => f.write_str(
                 "the command wrote more than the runtime's limit of 16 MiB, and its output was lost; write the output \
@@ -306,14 +307,14 @@ impl RequestError {
             ),
             RequestError::ExecFailed { why } => f.write_str(why),
             RequestError::StreamTimedOut => {
-                write!(f, "the container runtime did not answer within {} s; is it hanging?", STREAM_TIMEOUT.as_secs())
+                write!(f, "the container runtime did not respond within {} s; is it hanging?", STREAM_TIMEOUT.as_secs())
             }
             RequestError::StreamFailed { why } => write!(f, "the container runtime offers no stream: {why}"),
             RequestError::ImagesFailed(e) => write!(f, "failed to list the images of the runtime: {e}"),
             RequestError::UsageFailed(e) => {
                 write!(f, "failed to read the containers' resource usage from the runtime: {e}")
             }
-            // (`fmt` passes no other error.)
+            // `fmt` passes no other error.
             other => write!(f, "{other:?}"),
         }
     }

@@ -99,7 +99,7 @@ pub fn container_of<'a>(pod: &'a Pod, named: Option<&str>) -> Result<&'a str, Re
     })
 }
 
-/// Returns the id of the newest instance of a container, which has to be running.
+/// Returns the id of the newest instance of a container. The instance has to be running.
 ///
 /// # Errors The container is not running.
 pub fn running(facts: &[ContainerFact], name: &str) -> Result<ContainerId, NotRunning> {
@@ -194,7 +194,7 @@ mod tests {
         let missing = "exec: \"nope\": executable file not found in $PATH: unknown";
         for (e, status, words) in [
             (OpError::NotSent("no such file".into()), 503, "there is no connection to the container runtime: no such"),
-            (OpError::Unknown(late.into()), 504, "the command did not end within 60 s"),
+            (OpError::Unknown(late.into()), 504, "the command exceeded its timeout of 60 s"),
             (large, 502, "the command wrote more than the runtime's limit of 16 MiB, and its output was lost; write"),
             (answered(missing), 502, missing),
         ] {

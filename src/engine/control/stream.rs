@@ -76,7 +76,7 @@ pub enum StreamTarget {
 pub struct Channels {
     pub stdin: bool,
     pub stdout: bool,
-    /// Never with a terminal, which has one output.
+    /// Standard error. Never with a terminal, which has one output.
     pub stderr: bool,
     pub tty: bool,
 }
@@ -206,7 +206,7 @@ mod tests {
         let answered = OpError::Answered { code: Code::Other(2), message: "container is not running".to_owned() };
         for (e, status, words) in [
             (OpError::NotSent("no such file".into()), 503, "there is no connection to the container runtime: no such"),
-            (OpError::Unknown("context deadline exceeded".into()), 504, "the container runtime did not answer within"),
+            (OpError::Unknown("context deadline exceeded".into()), 504, "the container runtime did not respond within"),
             (answered, 502, "the container runtime offers no stream: container is not running"),
         ] {
             let error = failure(&e);

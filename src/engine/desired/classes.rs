@@ -11,7 +11,7 @@ use std::rc::Rc;
 /// The pods of a source, with the values of their classes.
 #[derive(Debug, Default, PartialEq)]
 pub struct Resolution {
-    /// At most one version of each document, in the order of the documents.
+    /// The pods in force: at most one version of each document, in the order of the documents.
     pub in_force: Vec<Rc<Pod>>,
     /// The versions that were new.
     pub accepted: Vec<AcceptedPod>,
@@ -48,7 +48,7 @@ pub fn resolve(objects: Objects) -> Resolution {
     resolution
 }
 
-/// Returns the values of the classes of a pod.
+/// Returns the values that a pod gets from its classes.
 ///
 /// # Errors
 /// The first class that does not exist or contradicts the spec.

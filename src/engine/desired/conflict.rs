@@ -29,7 +29,9 @@ impl Conflict {
     /// Returns the field, the other document and the remedy, as text for users.
     pub fn message(&self) -> String {
         if let (Common::Name(name), true) = (&self.common, self.with.is_api()) {
-            return format!("metadata.name: the cluster has a pod {name}; this one starts when that one is gone");
+            return format!(
+                "metadata.name: the cluster has a pod {name}; the pod of this manifest starts when that pod is gone"
+            );
         }
         let what = match &self.common {
             Common::Name(name) => format!("metadata.name: pod {name} is already defined in"),

@@ -25,7 +25,7 @@ const VERSION: u64 = 1;
 /// A failed write is repeated after this time.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// The path of the file of each object, by kind and name.
+/// The path of each object's file, by kind and name.
 type Paths = BTreeMap<String, String>;
 
 /// The record's content.
@@ -62,7 +62,7 @@ enum Writing {
 
 /// An object of which one document is in force.
 trait Defined {
-    /// The kind and the name.
+    /// Returns the kind and the name.
     fn object(&self) -> String;
     fn source(&self) -> &Source;
 }
@@ -115,7 +115,7 @@ impl InForce {
             Err(e) => e.to_string(),
         };
         self.writing = Writing::Due;
-        let message = format!("record {KEY} is unusable; it is written again: {why}");
+        let message = format!("record {KEY} is unusable: {why}; writing it again");
         outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
     }
 
@@ -181,7 +181,7 @@ impl InForce {
         self.writing = Writing::InFlight { changed_since: false };
     }
 
-    /// Handles the end of the write or the removal of the record.
+    /// Handles the end of writing or removing the record.
     pub fn written(&mut self, well: bool, now: Boot) {
         self.writing = match self.writing {
             Writing::InFlight { changed_since: true } => Writing::Due,

@@ -117,7 +117,7 @@ impl Desired {
         &self.runtime_classes
     }
 
-    /// Returns the PriorityClasses of the manifests. Of several with the same name, the first one here is in force.
+    /// Returns the PriorityClasses of the manifests. If several have the same name, the first of them is in force.
     pub fn priority_classes(&self) -> &[PriorityClass] {
         &self.priority_classes
     }
@@ -159,7 +159,7 @@ impl Desired {
                     recorded.insert(record.pod.uid.clone(), record);
                 }
                 Err(why) => {
-                    let message = format!("record {key} is unusable; moving it aside: {why}");
+                    let message = format!("record {key} is unusable: {why}; moving it aside");
                     outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
                     outbox.record(Owner::Worker(Uid::from("")), RecordChange::SetAside { key });
                 }

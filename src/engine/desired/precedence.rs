@@ -136,8 +136,8 @@ mod tests {
         assert_eq!(choice.chosen.keys().collect::<Vec<_>>(), [&of_cluster.uid]);
         assert_eq!(
             choice.conflicts[0].to_string(),
-            "/m/b.yaml (document 1): metadata.name: the cluster has a pod default/web; this one starts when that one \
-             is gone"
+            "/m/b.yaml (document 1): metadata.name: the cluster has a pod default/web; the pod of this manifest starts \
+             when that pod is gone"
         );
     }
 

@@ -22,7 +22,8 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Returns the level of the signal. None: it was not measured, or the file system has no fixed number of inodes.
+    /// Returns the level of the signal. None if it was not measured, or the file system has no fixed number of
+    /// inodes.
     pub fn get(&self, signal: Signal) -> Option<Level> {
         let bytes = |f: FileSystemFact| Level { capacity: f.capacity, available: f.available };
         let inodes = |f: FileSystemFact| Level { capacity: f.inodes, available: f.inodes_free };
@@ -37,7 +38,7 @@ impl Levels {
         Some(level).filter(|level| level.capacity > 0)
     }
 
-    /// Returns true if the removal of images improves this signal, because they are on its file system.
+    /// Returns true if removing images improves this signal, because the images are on its file system.
     pub fn has_images(&self, signal: Signal) -> bool {
         match signal {
             Signal::MemoryAvailable | Signal::PidAvailable => false,
@@ -131,7 +132,8 @@ impl Pressure {
         act
     }
 
-    /// E2: a condition is true while a threshold of it is met, and for the transition period after that.
+    /// E2: updates the conditions. A condition is true while one of its thresholds is met, and for the transition
+    /// period after that.
     fn set_conditions(&mut self, policy: &EvictionPolicy, now: Boot, outbox: &mut Outbox) {
         let is_watched = |condition| policy.thresholds.iter().any(|t| t.signal.condition() == condition);
         for condition in Condition::ALL {

@@ -34,7 +34,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 const CALM_PERIOD: Duration = Duration::from_secs(60);
 /// Reports of the kernel cause at most one measurement in this time.
 const REPORT_PERIOD: Duration = Duration::from_secs(1);
-/// The kubelet's interval between two measurements of the directories of pods.
+/// The kubelet's interval between two measurements of pod directories.
 const DISK_PERIOD: Duration = Duration::from_secs(60);
 /// Time limit for statvfs and for the statistics of the runtime. The reaction to a lack of memory must not wait for a
 /// disk that hangs.
@@ -133,7 +133,7 @@ pub struct Eviction {
     disks_at: Option<Boot>,
     /// The last measurement.
     last: Option<(Boot, Levels)>,
-    /// The state of the kernel's reports of a lack of memory.
+    /// Whether the kernel reports a lack of memory.
     reported_by_kernel: Watch,
 }
 
@@ -149,7 +149,7 @@ enum ImageDisk {
     Path(String),
 }
 
-/// The kernel's reports of a lack of memory (PSI).
+/// Whether the kernel reports a lack of memory (PSI).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 enum Watch {
     #[default]
@@ -186,7 +186,7 @@ impl Eviction {
         }
     }
 
-    /// Plans the next measurement. Is called after each step. `may_run`: it is known which pods exist.
+    /// Plans the next measurement. The caller calls this after each step. `may_run`: it is known which pods exist.
     pub fn plan(&mut self, may_run: bool, inputs: &mut Inputs<'_>) {
         let wanted =
             !inputs.policy.thresholds.is_empty() || (inputs.any_waits)() || !(inputs.measured)(true).is_empty();
@@ -262,7 +262,7 @@ impl Eviction {
         };
         let images = watches(&[Signal::ImagefsAvailable, Signal::ImagefsInodesFree]);
         let disks = images || watches(&[Signal::NodefsAvailable, Signal::NodefsInodesFree]);
-        // Whether the images are on the node's file system decides what a limit covers, and which pod is evicted.
+        // The file system of the images has to be known: it decides what a limit covers, and which pod is evicted.
         let seek = matches!(self.image_disk, ImageDisk::Unknown) && inputs.up && (disks || !limited.is_empty());
         if disks || seek {
             open.insert(measure_path(inputs.root, inputs.outbox), Source::Nodefs);
@@ -335,7 +335,7 @@ impl Eviction {
     fn measured(&mut self, measuring: Measuring, inputs: &mut Inputs<'_>) -> Vec<Action> {
         let Measuring { mut levels, usage, reclaimed, .. } = measuring;
         match (&self.image_disk, levels.nodefs, levels.imagefs) {
-            // It is the same file system: one measurement is enough from now on.
+            // The images are on the node's file system, so one measurement is enough from now on.
             (ImageDisk::Path(_), Some(node), Some(images)) if node.id == images.id => {
                 self.image_disk = ImageDisk::OfNode;
             }
@@ -363,7 +363,7 @@ impl Eviction {
         self.rank(met, inputs)
     }
 
-    /// Measures again after the removal of images, which may have freed enough space.
+    /// Measures again after images were removed, because enough space may be free now.
     pub fn images_reclaimed(&mut self, inputs: &mut Inputs<'_>) -> Vec<Action> {
         match self.state {
             State::Reclaiming => self.measure(true, inputs),

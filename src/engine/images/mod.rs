@@ -1,6 +1,6 @@
-//! Garbage collection of images (I1 to I4): once per period, it checks how full the file system of the images is.
-//! Above the high threshold it removes unused images, least recently used first, down to the low threshold. With a
-//! maximum age it also removes images that have been unused for longer.
+//! Image garbage collection (I1 to I4): once per period, it checks how full the file system of the images is. Above
+//! the high threshold it removes unused images, least recently used first, down to the low threshold. With a maximum
+//! age it also removes images that have been unused for longer than that.
 //!
 //! `users` decides which images are in use, and `seen` when each was last used. A run that fails is repeated in the
 //! next period.
@@ -58,11 +58,11 @@ enum State {
     Idle,
     /// The next run begins at this time.
     Waiting(Boot),
-    /// ListImages, and then removals for this goal.
+    /// ListImages is in flight. Removals for this goal follow.
     Listing(Goal),
-    /// ImageFsInfo.
+    /// ImageFsInfo is in flight.
     FindingFileSystem,
-    /// statvfs.
+    /// A statvfs is in flight.
     Measuring,
     Removing(Removal),
 }
@@ -106,7 +106,7 @@ impl Images {
     /// Takes the record of the previous process, which was found at the start.
     pub fn record_found(&mut self, text: &str, outbox: &mut Outbox) {
         let unused = seen::read(text).unwrap_or_else(|why| {
-            let message = format!("record {KEY} is unusable; it is written again: {why}");
+            let message = format!("record {KEY} is unusable: {why}; writing it again");
             outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
             Unused::new()
         });
@@ -140,7 +140,8 @@ impl Images {
             State::Waiting(_) if !inputs.policy.is_on() => self.state = State::Idle,
             _ => {}
         }
-        // An old record would be wrong when a maximum age is set again.
+        // Deletes the record without a maximum age, because an old record would be wrong when a maximum age is set
+        // later.
         if inputs.policy.max_age.is_none() && self.recorded.take().is_some() {
             self.seen.found(Unused::new());
             inputs.outbox.record(Owner::ImageRecord, RecordChange::Delete { key: KEY.to_owned() });
@@ -302,7 +303,7 @@ impl Images {
             }
             // Somebody else has removed the image in the meantime.
             Err(e) if e.is_not_found() => self.seen.removed(&id),
-            // Without a connection, every other call would fail too.
+            // Without a connection, every other call would fail too, so the run ends.
             Err(e @ OpError::NotSent(_)) => return self.failed(e.to_string(), inputs),
             Err(e) => removal.errors.push(e.to_string()),
         }

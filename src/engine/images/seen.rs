@@ -21,7 +21,7 @@ const VERSION: u64 = 1;
 #[serde(rename_all = "camelCase")]
 struct Record {
     version: u64,
-    /// By the id of the image.
+    /// The times without a use, by the id of the image.
     unused_seconds: Unused,
 }
 
@@ -138,7 +138,7 @@ impl Seen {
         self.images.iter().map(|(id, image)| (id.clone(), image.unused_for(now).as_secs())).collect_map()
     }
 
-    /// Returns the time since the last use. None: no use is known.
+    /// Returns the time since the last use. None if no use is known.
     pub fn since_last_use(&self, id: &str, now: Boot) -> Option<Duration> {
         self.images.get(id).and_then(|image| image.last_used).map(|at| now.since(at))
     }

@@ -27,7 +27,7 @@ pub enum Keep {
     Sandboxes,
 }
 
-/// Returns why the image stays. None: nothing uses it.
+/// Returns why the image stays. None if nothing uses it.
 pub fn keep(image: &ListedImage, list: &ImageList, named: &[Named]) -> Option<Keep> {
     let uses = |reference: &str| refers(reference, image);
     if list.users.iter().any(|user| uses(&user.image) || uses(&user.image_ref)) {

@@ -10,7 +10,7 @@ impl Engine {
     pub(super) fn ask_for_access(&mut self, id: RequestId, request: AccessRequest) {
         match self.with_member(|member, step| member.reviews.ask(id, request, step)) {
             Some(()) => self.answer_reviews(),
-            // The server exists only on a node of a cluster.
+            // The node's server exists only on a node of a cluster, so any other request is rejected.
             None => self.answer(id, Err(RequestError::NoAccess(AccessError::Unauthorized))),
         }
     }

@@ -95,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// Handles the end of the write of a cluster record.
+    /// Handles the end of writing a cluster record.
     pub(super) fn cluster_recorded(&mut self, op: OpId, result: Result<(), OpError>) {
         self.with_member(|member, step| member.recorded(op, &result, step));
         self.cluster_data_changed();
@@ -110,7 +110,7 @@ impl Engine {
     /// manifest, and for a pod whose end the server knows.
     pub fn expectation(&self, pod: &Pod) -> Option<Expectation> {
         let member = self.cluster.member().filter(|_| pod.source.is_api())?;
-        // Such a pod keeps no objects (C4), so it would seem to wait for them.
+        // A pod that has ended on the server keeps no objects (C4), so it would seem to wait for them.
         if member.pods.get(&pod.uid).is_some_and(|bound| bound.ended) {
             return None;
         }
@@ -279,7 +279,7 @@ impl Engine {
         }
     }
 
-    /// Reports the pods that Wherry cannot run as failed.
+    /// Publishes a failed status for each pod that Wherry cannot run.
     fn reject_unsupported(&mut self) {
         let Some(member) = self.cluster.member_mut() else { return };
         let rejected = member.pods.iter().filter(|(_, bound)| !bound.ended);
@@ -438,8 +438,8 @@ fn has_ended(worker: &Worker) -> bool {
     matches!(worker.shown.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// Returns the status of a pod of the API server. Only the server knows the conditions of readiness gates, so the
-/// transition time of `Ready` comes from its copy of the status.
+/// Returns the status to report for one of the API server's pods. Only the server knows the conditions of readiness
+/// gates, so the transition time of `Ready` comes from its copy of the status.
 fn status_for_server(worker: &Worker, bound: Option<&Bound>, member: &Member, now: Wall) -> k8s::PodStatus {
     let mut status = complete(worker, bound, member.addresses.known());
     if worker.pod.as_ref().is_some_and(|pod| pod.spec().readiness_gates.is_some()) {

@@ -30,7 +30,7 @@ impl Engine {
     pub(super) fn take_records(&mut self, records: Vec<StoredRecord>) {
         let (of_cluster, others): (Vec<_>, Vec<_>) =
             records.into_iter().partition(|record| member::is_key(&record.key));
-        // Only records of the cluster are sealed.
+        // Only records of the cluster are sealed, so all the others can be read.
         let records: Vec<(String, String)> = others.into_iter().filter_map(StoredRecord::opened).collect();
         let of_shutdown = records.iter().find(|(key, _)| key == shutdown::record::KEY);
         let text = of_shutdown.map(|(_, value)| value.as_str());
@@ -90,7 +90,7 @@ impl Engine {
         self.claim(&chosen);
         self.compare_with_workers(chosen);
         self.shorten_deletions();
-        // The last run may have ended between the end of the cordon and the writes of the pods' records.
+        // The last run may have ended after the cordon, but before it recorded that the evicted pods start again.
         self.release_evicted();
         self.pleg.without_worker.claimed(|uid| self.workers.contains_key(uid));
         self.data_changed();
@@ -119,7 +119,8 @@ impl Engine {
                 self.shared.devices.restore(&uid, &record.history.devices);
                 let worker = Worker::revive(record, self.now, &self.config.fixed.boot_id);
                 if worker.is_from_api_server() && worker.ending.end.is_terminal() {
-                    // C2: the last run may not have reported the end.
+                    // C2: the last run may not have reported that the pod has ended, so its status is published
+                    // again.
                     self.outbox.publish(&uid, &name);
                 }
                 self.insert_worker(&uid, Entry::default(), worker);
@@ -152,7 +153,8 @@ impl Engine {
     fn compare_with_workers(&mut self, chosen: BTreeMap<Uid, Rc<Pod>>) {
         let drained = self.drained_names();
         let undesired: Vec<Uid> = self.workers.keys().filter(|uid| !chosen.contains_key(*uid)).cloned().collect();
-        // A pod of the API server is not another version of a manifest's pod with the same name.
+        // A pod of the API server is not another version of a manifest's pod with the same name, so the two are kept
+        // apart.
         let names: BTreeSet<(&FullName, bool)> =
             chosen.values().map(|pod| (&pod.name, pod.is_from_api_server())).collect_set();
         let is_edited = |w: &Worker| names.contains(&(&w.name, w.is_from_api_server()));
@@ -327,7 +329,7 @@ impl Engine {
         self.pleg.add(uid.clone(), entry);
     }
 
-    /// A10: returns true if the version before this one is bound to the node, which binds the new version too.
+    /// A10: returns true if the version before this one is bound to the node. Then the new version is bound too.
     fn follows_bound(&self, worker: &Worker) -> bool {
         let before = self.desired.names().pods(&worker.name).filter_map(|uid| self.workers.get(uid));
         let mut before = before.filter(|w| w.pod.is_some() && w.history.is_bound());

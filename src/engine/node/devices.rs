@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// G2: evaluates the pods that wait for devices again, and retries the containers that lack their devices.
+    /// G2: evaluates again the pods that wait for devices, and retries the containers that lack their devices.
     pub(super) fn devices_changed(&mut self) {
         self.admission.room_changed();
         for (uid, worker) in &mut self.workers {

@@ -10,7 +10,7 @@ pub enum Part {
     Relist,
     /// The next status call to the runtime.
     RuntimeStatus,
-    /// The end of the period of a shutdown group, or of the whole shutdown.
+    /// The end of a shutdown group's period, or of the whole shutdown.
     Shutdown,
     /// A9: the time from which a preempted pod may start again.
     Admission,
@@ -18,7 +18,7 @@ pub enum Part {
     Logind,
     /// The removal of the directory or the cgroup of a removed pod (W26).
     Leftovers,
-    /// The next garbage collection of images.
+    /// The next image garbage collection.
     Images,
     /// The next measurement of the node.
     Eviction,

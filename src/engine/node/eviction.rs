@@ -105,7 +105,7 @@ impl Engine {
         self.with_eviction(Eviction::memory_is_short);
     }
 
-    /// Continues an eviction that waited for a removal of images, if that has ended.
+    /// Continues an eviction that waited for the removal of images, if the removal has ended.
     pub(super) fn images_may_be_reclaimed(&mut self) {
         if self.reclaim.images_are_reclaimed() {
             let actions = self.with_eviction(Eviction::images_reclaimed);

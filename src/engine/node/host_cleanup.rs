@@ -2,8 +2,8 @@
 //!
 //! With the first list: the empty CNI result files of Wherry's own sandboxes. libcni writes the network result of a
 //! sandbox without fsync. A power cut can leave the file empty, and then the runtime can neither stop nor remove the
-//! sandbox. The engine handles the list only after the removal. Pods with a record do not wait for it. If the removal
-//! fails, the log names the file.
+//! sandbox. The engine handles the list only after the removal. Pods with a record do not wait for the removal. If
+//! the removal fails, the log names the file.
 //!
 //! After the first list: the cgroups of pods that neither the runtime nor the engine knows.
 
@@ -33,7 +33,8 @@ impl Engine {
         }
     }
 
-    /// Removes the cgroups of dead pods. The cgroup of a pod with a worker is removed when the pod ends.
+    /// Removes the cgroups of pods that have no worker and of which the runtime has nothing. A worker removes the
+    /// cgroup of its own pod when the pod ends.
     pub(super) fn sweep_cgroups(&mut self, list: &Listed) {
         let in_runtime = list.sandboxes.iter().map(|s| &s.uid).chain(list.containers.iter().map(|c| &c.uid));
         let known = in_runtime.chain(self.workers.keys()).cloned().collect_set();

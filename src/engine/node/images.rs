@@ -1,4 +1,4 @@
-//! Connects the garbage collection of images with the pods, and answers lists of images.
+//! Connects image garbage collection with the pods, and answers requests for the list of images.
 
 use super::Engine;
 use crate::api::cluster::node::largest;

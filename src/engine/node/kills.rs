@@ -45,7 +45,7 @@ impl Engine {
             self.with_worker(&uid, |worker, _, ctx| worker.release(by, ctx));
             self.steps.touch(uid);
         }
-        // A9: admission evaluates a victim that now waits only for room.
+        // A9: a victim may now be waiting only for room, so admission evaluates it.
         self.admission.room_changed();
     }
 

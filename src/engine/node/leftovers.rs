@@ -14,7 +14,7 @@ pub(super) struct Leftovers {
     pub orphaned_directories: OrphanedDirectories,
 }
 
-/// The progress of the removal of empty CNI results.
+/// The progress in removing empty CNI results.
 #[derive(Debug, Default, Serialize)]
 pub(super) enum HostCleanup {
     /// No list has arrived yet.
@@ -53,7 +53,7 @@ impl HostCleanup {
 }
 
 /// What to do with the answer to a list call.
-// For the same reason as `Event`.
+// The lint is disabled for the same reason as for `Event`.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, PartialEq)]
 pub(super) enum AfterList {

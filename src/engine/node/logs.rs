@@ -1,4 +1,4 @@
-//! Connects the rotation of logs with the containers of the pods.
+//! Connects log rotation with the containers of the pods.
 
 use super::Engine;
 use crate::api::names::Uid;

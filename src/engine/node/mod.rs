@@ -4,14 +4,13 @@
 //! Each state machine in `engine/` owns its state. The modules here connect these machines with the workers:
 //! `desired` compares the desired pods with the workers, `replace` replaces edited pods, `kills` handles kills for
 //! other causes, `requests` carries out the requests of users, `host_cleanup` removes what earlier runs left on the
-//! host, `images` connects the garbage collection of images with the pods, `eviction` does so for node-pressure
-//! eviction, `logs` for the rotation of logs, `devices` for device plugins, `cordon` for cordons of the node,
-//! `cluster` for the pods of an API server, `pleg` adopts the pods that a list shows, `admission` and `shutdown`
-//! carry out the decisions of admission and the orders of the node shutdown, `readiness` decides whether the node is
-//! ready, `view` and `worker_status` provide the data for the API (`shown`), `shared` holds what the pods share,
-//! `reclaim` holds the machines that free disk space and memory, `leftovers` holds what earlier runs left, `steps`
-//! knows which workers have to be stepped, `deadlines` finds what is due without an event (`due`), and `dump` shows
-//! the whole state.
+//! host, `images` connects image garbage collection with the pods, `eviction` does so for node-pressure eviction,
+//! `logs` for log rotation, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of
+//! an API server, `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of
+//! admission and the orders of the node shutdown, `readiness` decides whether the node is ready, `view` and
+//! `worker_status` provide the data for the API (`shown`), `shared` holds what the pods share, `reclaim` holds the
+//! machines that free disk space and memory, `leftovers` holds what earlier runs left, `steps` knows which workers
+//! have to be stepped, `deadlines` finds what is due without an event (`due`), and `dump` shows the whole state.
 
 mod access;
 mod admission;
@@ -241,7 +240,7 @@ impl Engine {
     fn operation_ended(&mut self, op: OpId, result: Result<Answer, OpError>) {
         self.answer_durable(op, result.as_ref().err());
         match self.outbox.ops.end(op) {
-            // The operation was forgotten.
+            // The operation was forgotten, so its result is dropped.
             None => {}
             Some(Owner::Exec) => self.executed(op, result),
             Some(Owner::Stream) => self.stream_answered(op, result),
@@ -442,7 +441,7 @@ impl Engine {
         // Another owner's pod (W21), or one of Wherry's own that is not an orphan yet (C3), may use the directory.
         let may_run = |uid: &Uid| !self.pleg.knows_nothing_of(uid);
         for (uid, name) in self.leftovers.orphaned_directories.take_due(may_run, self.now.boot, &mut self.outbox) {
-            // The runtime has nothing of Wherry's own for this UID.
+            // The runtime has nothing of Wherry's own for this UID, so no status read is needed.
             let worker = Worker::leftover(uid.clone(), name, self.now);
             self.insert_worker(&uid, Entry::empty(self.generation), worker);
             self.steps.touch(uid);

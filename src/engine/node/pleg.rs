@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// Evaluates the events that waited for a status read of the pod, or for the end of a call of its worker.
+    /// Evaluates the events that waited for a status read of the pod, or until a call of its worker has ended.
     pub(super) fn recheck_waiting_events(&mut self, uid: &Uid) {
         for event in self.pleg.waiting_events.take(uid) {
             self.runtime_event(Some(uid.clone()), event);

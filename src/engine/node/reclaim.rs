@@ -1,5 +1,4 @@
-//! What frees resources on the node: the garbage collection of images, and node-pressure eviction, which may wait for
-//! it.
+//! What frees resources on the node: image garbage collection, and node-pressure eviction, which may wait for it.
 
 use crate::engine::eviction::Eviction;
 use crate::engine::images::Images;

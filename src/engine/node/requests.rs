@@ -140,8 +140,8 @@ impl Engine {
         uids.iter().map(|uid| (uid.clone(), self.pod(uid).map(|view| view.pod.name.clone()))).collect()
     }
 
-    /// Answers with the outcome for each pod as soon as the change would survive a kill of Wherry. `before` is the
-    /// number of changed records before the change.
+    /// Answers with the outcome for each pod as soon as the change would remain even if Wherry were killed. `before`
+    /// is the number of changed records before the change.
     fn answer_each(
         &mut self,
         id: RequestId,
@@ -188,7 +188,7 @@ impl Engine {
         self.workers.get(uid).is_some_and(|worker| worker.demand.is_drained())
     }
 
-    /// Answers the requests that waited for this change of a record, which is complete or has failed.
+    /// Answers the requests that waited for this change of a record. The change is complete or has failed.
     pub(super) fn answer_durable(&mut self, op: OpId, error: Option<&OpError>) {
         for (id, answer) in self.requests.durable.ended(op, error.map(OpError::message)) {
             self.answer(id, answer);

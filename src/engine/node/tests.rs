@@ -38,7 +38,7 @@ fn pod(name: &str, secret: &str) -> Manifest {
     read(name, &format!("env: [{{name: A, value: {secret}}}]"))
 }
 
-/// A pod that requests this number of cpus; the node has four.
+/// Returns a pod that requests this number of cpus; the node has four.
 fn requesting(name: &str, cpus: u32) -> Manifest {
     read(name, &format!("resources: {{requests: {{cpu: {cpus}}}}}"))
 }
@@ -95,7 +95,7 @@ fn listed(uid: &str, name: &str) -> Listed {
     Listed { sandboxes: vec![sandbox], containers: vec![container] }
 }
 
-/// A node with four cpus, named `lab`, with graceful shutdown.
+/// Returns the configuration of a node named `lab`, with four cpus and graceful shutdown.
 fn config() -> EngineConfig {
     let shutdown = Groups::from_total(Duration::from_secs(30), Duration::from_secs(10));
     let fixed = FixedConfig { owner: "me".into(), manifests: "/m".into(), ..FixedConfig::default() };
@@ -154,7 +154,7 @@ fn the_dump_has_everything_and_no_secret() {
     assert!(!dump.to_string().contains("s3cret"));
 }
 
-/// A pod with the running container `m`.
+/// Returns the facts of a pod with the running container `m`.
 fn running() -> PodFacts {
     let (id, created_at) = ("s-1".into(), Wall(1));
     let owner = Some("me".to_string());
@@ -204,7 +204,7 @@ fn a_pod_shows_its_waiting_reasons() {
     let (mut engine, begun) = node(vec![old.clone()], listed(old.uid.as_str(), "web"));
     let worker_status = engine.worker_status(&old.uid, at(6).boot).unwrap();
     assert_eq!(worker_status.state, "Sync");
-    assert_eq!(worker_status.waits_for, ["starts: the container runtime has not answered yet"]);
+    assert_eq!(worker_status.waits_for, ["starts: the container runtime has not responded yet"]);
 
     // The pod runs, and its manifest is edited: the old pod terminates, and the new one waits.
     let read = op_of(&begun, |call| matches!(call, RuntimeCall::ReadPod { .. }));
@@ -240,7 +240,7 @@ fn a1_a3_a4_rejected_and_waiting_pods_show_their_reason_and_are_counted() {
     assert_eq!(s.working, BTreeMap::from([(("sync", "desired"), 1)]), "a kubelet has no worker for a rejected pod");
     assert_eq!(engine.pod(&big.uid).unwrap().status.reason.as_deref(), Some("OutOfcpu"));
     let worker_status = engine.worker_status(&big.uid, at(7).boot).unwrap();
-    assert_eq!(worker_status.waits_for, ["another version of its manifest, or `wherry retry`"]);
+    assert_eq!(worker_status.waits_for, ["a new version of its manifest, or `wherry retry`"]);
 
     // The old pod takes a while to terminate; the new one fits after that.
     let new = requesting("new", 2);

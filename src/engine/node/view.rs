@@ -87,7 +87,7 @@ impl Engine {
         self.desired.runtime_classes()
     }
 
-    /// Returns the PriorityClasses of the manifests, in the order of their precedence.
+    /// Returns the PriorityClasses of the manifests, in order of precedence, highest first.
     pub fn priority_classes(&self) -> &[PriorityClass] {
         self.desired.priority_classes()
     }

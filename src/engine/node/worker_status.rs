@@ -44,8 +44,8 @@ impl Engine {
             Admission::Rejected(_) if worker.admission.is_rejected_for_now(worker.pod.as_ref()) => {
                 waits_for.push("the end of the node's shutdown".into());
             }
-            Admission::Rejected(_) => waits_for.push("another version of its manifest, or `wherry retry`".into()),
-            // A4: running pods are admitted before new ones.
+            Admission::Rejected(_) => waits_for.push("a new version of its manifest, or `wherry retry`".into()),
+            // A4: running pods are admitted before new ones, so a new pod waits for the first relist.
             Admission::Open if first.is_none() && !self.pleg.was_compared() => {
                 waits_for.push("the first relist".into());
             }
@@ -74,7 +74,7 @@ impl Engine {
                 waits_for.push(format!("{reason}: {} ahead of it", pods_in_words(ahead)));
             }
         }
-        // Running containers are not affected.
+        // Only starts are delayed. Running containers are not affected.
         if !self.may_start() {
             let failed = self.checks(now).into_iter().filter_map(|c| c.result.err());
             waits_for.extend(failed.map(|why| format!("starts: {why}")));

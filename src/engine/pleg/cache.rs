@@ -218,9 +218,9 @@ impl Entry {
         self.queued = false;
     }
 
-    /// P4: updates the pod's addresses. A pod that has terminated keeps its address in the status. A pod with a new
-    /// sandbox that has no address has none, whatever the previous sandbox had. The address of a running sandbox does
-    /// not change, so an address that the runtime no longer reports is kept.
+    /// P4: updates the pod's addresses. A pod that has terminated keeps its address in the status. If the pod has a
+    /// new sandbox without an address, the pod has no address, whatever the previous sandbox had. The address of a
+    /// running sandbox does not change, so an address that the runtime no longer reports is kept.
     fn keep_ips(&mut self) {
         let facts = &self.facts;
         if let Some(ready) = facts.sandboxes.iter().find(|s| s.ready) {
@@ -275,7 +275,7 @@ impl Entry {
 
     pub fn put_container(&mut self, fact: ContainerFact, generation: Generation) {
         match self.facts.containers.iter_mut().find(|c| c.id == fact.id) {
-            // The status call does not report the sandbox.
+            // The status call does not report the sandbox, so the known one is kept.
             Some(c) => {
                 let sandbox = c.sandbox.clone();
                 *c = fact;

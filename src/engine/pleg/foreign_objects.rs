@@ -81,7 +81,7 @@ impl ForeignObjects {
         }
     }
 
-    /// `inside`: the container is in one of our sandboxes and ends with it.
+    /// Adds a container of another owner. `inside`: it is in one of our sandboxes and ends with the sandbox.
     fn add_container(
         &mut self,
         id: &ContainerId,
@@ -128,7 +128,7 @@ impl ForeignObject {
     /// Describes the object and its owner, for messages.
     pub fn in_words(&self) -> String {
         match &self.owner {
-            Some(owner) => format!("{} of the root directory with the id {owner}", self.what),
+            Some(owner) => format!("{} of another Wherry (root directory with the id {owner})", self.what),
             None => format!("{}, which wherry did not create", self.what),
         }
     }
@@ -187,7 +187,7 @@ mod tests {
 
         let ready = sandbox("s1", 4, true, Some("you"));
         let foreign = ForeignObjects::listed(&[&ready], &[], &[]);
-        let words = "sandbox s1 of the root directory with the id you";
+        let words = "sandbox s1 of another Wherry (root directory with the id you)";
         assert_eq!(foreign.running().map(ForeignObject::in_words).as_deref(), Some(words));
 
         // A container in the state unknown may run.

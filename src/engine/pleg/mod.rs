@@ -109,7 +109,7 @@ impl Pleg {
 impl Pleg {
     /// Returns the time of the next relist: one period after the start of the last one.
     pub fn next_relist(&self, up: bool, period: Duration) -> Option<Boot> {
-        // P8: every change causes a runtime event.
+        // P8: true if every change causes a runtime event.
         let all_seen = !self.skipped && self.without_worker.is_empty() && self.watches.cover_all();
         self.schedule.next(up, all_seen, period)
     }
@@ -137,7 +137,7 @@ impl Pleg {
         for uid in self.watches.uncovered() {
             self.update_cover(&uid, now);
         }
-        // P3: pods with a failed status read are read again. (The comparison above needs the errors.)
+        // P3: pods with a failed status read are read again. This follows the comparison, which needs the errors.
         let failed = self.cache.iter_mut().filter_map(|(uid, entry)| entry.error.take().is_some().then_some(uid));
         changed.extend(failed.cloned());
         changed
@@ -223,9 +223,9 @@ impl Pleg {
         let Some(entry) = self.cache.get_mut(uid).filter(|e| e.is_reading(op)) else { return false };
         self.reads.ended(uid);
         entry.read_done(match result {
-            // W21: the read filters by UID, which other owners may use too.
+            // W21: the read filters by UID, and other owners may use the same UID, so their objects are separated.
             Ok(Answer::Pod(facts)) => Ok(ForeignObjects::split(facts, owner)),
-            Ok(_) => Err("unexpected answer from the runtime".into()),
+            Ok(_) => Err("unexpected response from the runtime".into()),
             Err(e) => Err(e.to_string()),
         });
         if entry.take_changed_facts() {

@@ -76,7 +76,7 @@ impl ListedPod<'_> {
         self.sandboxes.iter().any(|s| s.ready) || self.containers.iter().any(may_run)
     }
 
-    /// The longest grace period in the pod's annotations, in seconds (W21).
+    /// Returns the longest grace period in the pod's annotations, in seconds (W21).
     pub fn grace_seconds(&self) -> Option<u64> {
         let of_containers = self.containers.iter().filter_map(|c| c.grace_seconds);
         of_containers.chain(self.sandboxes.iter().filter_map(|s| s.grace_seconds)).max()
@@ -104,7 +104,7 @@ pub fn by_pod<'a>(listed: &'a Listed, owner: &str) -> ByPod<'a> {
     for c in &listed.containers {
         if c.owner.as_deref() == Some(owner) { containers.push(c) } else { other_containers.push(c) }
     }
-    // A stable sort would allocate.
+    // `of_uid` needs the objects sorted by UID.
     for sandboxes in [&mut sandboxes, &mut other_sandboxes] {
         sandboxes.order_by(|a, b| (&a.uid, &a.id).cmp(&(&b.uid, &b.id)));
     }

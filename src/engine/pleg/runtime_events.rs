@@ -11,7 +11,7 @@ use crate::engine::pleg::relist::{Kind, PlegEvent};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The maximum number of containers of a pod with a waiting event. Beyond it, only the fact that there was an event
+/// The maximum number of containers with a waiting event, per pod. Beyond it, only the fact that there was an event
 /// is kept.
 const MAX_WAITING: usize = 16;
 
@@ -35,7 +35,7 @@ impl WaitingEvents {
         }
     }
 
-    /// Takes the waiting events of a pod, which can be evaluated now.
+    /// Takes the waiting events of a pod, because they can be evaluated now.
     pub fn take(&mut self, uid: &Uid) -> impl Iterator<Item = PlegEvent> + use<> {
         self.by_pod.remove(uid).unwrap_or_default().into_iter().map(|(id, kind)| PlegEvent { id, kind })
     }

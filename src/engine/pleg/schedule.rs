@@ -92,7 +92,7 @@ impl Schedule {
         }
     }
 
-    /// P8: a runtime event for an unknown pod causes a relist.
+    /// P8: starts a relist soon, because of a runtime event for an unknown pod.
     pub fn relist_soon(&mut self) {
         self.event_arrived = true;
     }

@@ -22,7 +22,7 @@ const REREAD: [u64; 25] = [1, 2, 4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 5,
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum State {
-    /// Counts as watched, because the response arrives at once.
+    /// The watch was requested. The process counts as watched, because the response arrives at once.
     Asked,
     Watched,
     /// No pidfd is available (another PID namespace, no descriptors left).

@@ -43,7 +43,7 @@ pub enum Found {
 
 #[derive(Debug, Default, Serialize)]
 pub struct WithoutWorker {
-    /// Our pods in the last list of which it is not known yet whether they are desired.
+    /// Our pods in the last list, as long as it is not known whether they are desired.
     pub unclaimed: BTreeMap<Uid, Unclaimed>,
     /// UIDs that other owners use, according to the last list.
     shared: BTreeSet<Uid>,

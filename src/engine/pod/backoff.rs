@@ -14,7 +14,7 @@ const RESET_AFTER: Duration = Duration::from_secs(600);
 
 /// Returns the delay between the end of `dead` and the next start, and the level of the new container.
 pub fn after(dead: &ContainerFact, max: Duration) -> (Duration, u32) {
-    // A container that never started has no start time.
+    // A container that never started has no start time, so its run counts as zero.
     let ran = if dead.started_at.0 == 0 { Duration::ZERO } else { dead.finished_at.since(dead.started_at) };
     let level = if ran >= RESET_AFTER { 0 } else { dead.backoff_level };
     (delay(level, FIRST, max), level.saturating_add(1))

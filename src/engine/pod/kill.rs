@@ -139,7 +139,7 @@ fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error
 /// Reads the source. Returns None for a source that only a newer Wherry knows.
 ///
 /// # Errors
-/// None: any value is permitted.
+/// Never fails: any value is permitted.
 fn known_source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TerminationSource>, D::Error> {
     Value::deserialize(deserializer).map(|by| TerminationSource::deserialize(by).ok())
 }

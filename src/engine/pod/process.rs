@@ -24,7 +24,7 @@ mod tests {
 
     #[test]
     fn references_that_multiply_the_environment_are_an_error_and_take_no_memory() {
-        // A record of an earlier version may contain them. They expand to 2^64 times ten bytes.
+        // A record of an earlier version may contain such variables. They expand to 2^64 times ten bytes.
         let mut env = vec![json!({"name": "c0", "value": "aaaaaaaaaa"})];
         env.extend((1..64).map(|i| json!({"name": format!("c{i}"), "value": format!("$(c{0})$(c{0})", i - 1)})));
         let container: Container = serde_json::from_value(json!({"name": "main", "env": Value::from(env)})).unwrap();

@@ -123,7 +123,7 @@ impl Record {
         Some(now.since(written.boot))
     }
 
-    /// Returns the grace period of the deletion of an API server's pod; None if the pod is not deleted.
+    /// Returns the grace period with which the API server deletes the pod; None if the pod is not being deleted.
     pub fn deletion(&self) -> Option<Duration> {
         let termination = self.snapshot.termination.as_ref().filter(|t| t.undesired)?;
         Some(termination.grace_deadline.since(termination.began))
@@ -172,7 +172,7 @@ pub fn write(record: &Record) -> String {
 pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     let mut all = fields::parse(text, VERSION)?;
     let mut history: History = fields::take(&mut all)?;
-    // An older version used this field name.
+    // An older version of Wherry recorded replaced containers in this field.
     let replaced = all.get("replaced").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     history.restarting.extend(replaced.map(|id| (ContainerId::from(id), Restart::Image)));
     let (pod, terminal) = read_pod(fields::take(&mut all)?)?;

@@ -24,7 +24,7 @@ impl Kind {
         }
     }
 
-    /// The name in events and metrics.
+    /// Returns the name in events and metrics.
     pub fn title(self) -> &'static str {
         match self {
             Kind::Startup => "Startup",

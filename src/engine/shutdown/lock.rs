@@ -1,9 +1,9 @@
 //! The inhibitor lock (S2, S3, S6, S7, S9): the order of Wherry's calls to logind, and the reaction to each response.
 //!
 //! A whole round reads logind's delay. If the delay is too short, the round writes the drop-in, reloads logind, and
-//! reads the delay until it has changed. Then it takes the lock, unless logind still lists Wherry's, subscribes to
-//! PrepareForShutdown, and reads whether a shutdown has begun. If logind's delay is longer than necessary, the round
-//! finally lowers the delay in the drop-in. A failed step does not prevent the later ones.
+//! reads the delay until it has changed. Then it takes the lock, unless logind still lists Wherry's lock. After that,
+//! it subscribes to PrepareForShutdown, and reads whether a shutdown has begun. If logind's delay is longer than
+//! necessary, the round finally lowers the delay in the drop-in. A failed step does not prevent the later ones.
 //!
 //! A round that leaves a problem is retried with a back-off. Without a problem, Wherry reads the delay once a minute:
 //! InhibitDelayMaxUSec is a constant property, so logind sends no signal when it changes.
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// The timeout of one call.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
-/// S2: the number of reads of the delay after a reload, and the pause between two of them.
+/// S2: how often the delay is read after a reload, and the pause between two reads.
 const READS: u32 = 5;
 const APART: Duration = Duration::from_millis(200);
 /// The interval between two reads of a delay that is long enough.
@@ -29,7 +29,7 @@ const READ_AGAIN: Duration = Duration::from_secs(60);
 /// Stands for a logind without a limit ("infinity"): a thousand years, so that views can show it as a number.
 const NO_LIMIT: Duration = Duration::from_secs(1000 * 365 * 86_400);
 
-/// A request of the lock to the engine.
+/// What the lock's state machine requests from the engine.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LockRequest {
     Call(LogindCall),
@@ -104,7 +104,7 @@ impl Lock {
         if let Link::Down { why: Some(why) } = &self.link {
             return Some(why.clone());
         }
-        let unanswered = || (!self.is_armed()).then(|| "logind has not answered yet".to_owned());
+        let unanswered = || (!self.is_armed()).then(|| "logind has not responded yet".to_owned());
         self.left.text(self.groups.sum(), self.delay).or_else(unanswered)
     }
 
@@ -160,7 +160,7 @@ impl Lock {
         if self.groups.is_off() { self.release() } else { vec![LockRequest::Store] }
     }
 
-    /// Handles the late response to a call of an abandoned round, which has given Wherry another lock.
+    /// Handles a late response that gives Wherry another lock. It belongs to a call of an abandoned round.
     pub fn taken_late(&mut self) -> Vec<LockRequest> {
         if self.held == Held::No { self.release() } else { vec![LockRequest::Store] }
     }
@@ -329,7 +329,7 @@ impl Lock {
             }
             Read::Periodic if settled => {
                 self.rest(now);
-                // The lock is released at the end of a shutdown, which is not a change to report.
+                // At the end of a shutdown, the lock is released. This is not a change to report.
                 if down { Vec::new() } else { self.report() }
             }
             Read::Periodic => self.delay_is(delay, Read::First, Round::default(), down, now),
@@ -433,5 +433,5 @@ impl Lock {
 }
 
 fn failure(result: Result<Answer, OpError>) -> OpError {
-    result.err().unwrap_or_else(|| OpError::Unknown("unexpected answer from logind".into()))
+    result.err().unwrap_or_else(|| OpError::Unknown("unexpected response from logind".into()))
 }

@@ -174,7 +174,8 @@ impl Shutdown {
             (_, true) => (now.boot, vec![MINIMUM; groups.iter().len()]),
             (Some(r), false) if r.periods.len() == groups.iter().len() => (r.began, r.periods.clone()),
             (Some(r), false) => (r.began, groups.within(r.periods.iter().sum())),
-            // The delay is unknown: the drop-in of an earlier round is probably in force.
+            // If the delay is unknown, the groups get their full periods, because the drop-in of an earlier round is
+            // probably in force.
             (None, false) => (now.boot, self.lock.granted().unwrap_or_else(|| groups.within(Duration::MAX))),
         };
         self.last = Some(match goes_on {

@@ -21,8 +21,8 @@ pub struct Pods<'a> {
 
 impl Pods<'_> {
     /// Returns true if nothing of the pod runs any longer, according to the runtime or to the pidfds of everything
-    /// that the runtime still shows running. (The runtime may be a second late if many containers terminate at the
-    /// same time.)
+    /// that the runtime still shows running. The pidfds are needed because the runtime may be a second late if many
+    /// containers terminate at the same time.
     pub fn has_ended(&self, uid: &Uid) -> bool {
         let (Some(worker), Some(entry)) = (self.workers.get(uid), self.pleg.cache.get(uid)) else { return true };
         let processes_ended = || self.pleg.all_processes_ended(uid);

@@ -16,7 +16,7 @@ const VERSION: u64 = 1;
 pub struct Record {
     /// The id of the boot during which the shutdown began.
     pub boot_id: String,
-    /// On the clock of that boot.
+    /// The start of the shutdown, on the clock of that boot.
     pub began: Boot,
     pub started: Wall,
     /// When the lock was released or the shutdown was cancelled; zero before.

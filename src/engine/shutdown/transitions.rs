@@ -69,7 +69,7 @@ impl Shutdown {
         let record = text.and_then(|text| match record::read(text) {
             Ok(record) => Some(record),
             Err(why) => {
-                let message = format!("record {} is unusable; moving it aside: {why}", record::KEY);
+                let message = format!("record {} is unusable: {why}; moving it aside", record::KEY);
                 ctx.outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
                 let key = record::KEY.to_owned();
                 ctx.outbox.record(Owner::ShutdownRecord, RecordChange::SetAside { key });
@@ -79,7 +79,7 @@ impl Shutdown {
         let before = record.clone();
         let over = self.found(record, ctx.boot_id, ctx.groups, ctx.now);
         if !over && ctx.groups.is_off() {
-            // The feature was turned off during a shutdown, which continues.
+            // The feature was turned off during a shutdown. The shutdown continues, so logind is still needed.
             ctx.outbox.push(Effect::UseLogind(true));
         }
         if self.last != before {
@@ -289,7 +289,8 @@ impl Shutdown {
                 Group::Begun(kill) => return Some(Order::Kill(kill)),
             }
         }
-        // Groups whose time is over have begun too. The remaining pods may start containers again.
+        // The groups whose time is over have now begun as well. So the pods of the other groups may start containers
+        // again.
         if ctx.knows_its_pods && self.progress.is_some() {
             self.undecided = false;
         }
@@ -327,7 +328,7 @@ impl Shutdown {
             Phase::ReadingDelay { .. } | Phase::Next => return Group::Begun(begin_group(progress, pods, ctx)),
             Phase::Stopping(current) => current,
         };
-        // (Sandboxes may be left. The power-off takes care of them.)
+        // Sandboxes may be left. The power-off takes care of them.
         let left: Vec<&Uid> = current.pods.iter().filter(|uid| !pods.has_ended(uid)).collect();
         if !left.is_empty() && now < current.until {
             return Group::Unchanged;

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// The time for which a thread waits for another job before it ends. Pods that start together submit jobs at short
-/// intervals, and a new thread costs about twenty system calls.
+/// How long a thread waits for another job before it ends. Pods that start together submit jobs at short intervals, and
+/// a new thread costs about twenty system calls.
 const REST: Duration = Duration::from_millis(200);
 
 /// A thread that missed the deadline of its job and has not returned.
@@ -72,7 +72,8 @@ pub(super) struct Pool<A> {
     /// Threads without a job. Some of them may have ended.
     resting: Vec<Thread<A>>,
     stuck: Vec<Abandoned>,
-    /// The system could not create a thread while others were active. The queue waits until one of those is free.
+    /// Whether the system could not create a thread while others were active. If so, the queue waits until one of those
+    /// is free.
     refused: bool,
 }
 

@@ -37,7 +37,7 @@ const BUDGET: usize = 256;
 /// suspended.
 const PEER_GRACE: Duration = Duration::from_secs(2);
 
-/// Timeout of one wait for a change of the connection's state; the wait is then repeated.
+/// Timeout of one wait for a change in the connection's state. After it, the wait is repeated.
 const WATCH: Duration = Duration::from_secs(60);
 
 /// The same values as in the other transport.
@@ -134,11 +134,11 @@ impl GrpcioTransport {
             .max_receive_message_len(i32::try_from(wire::MAX_MESSAGE).unwrap_or(i32::MAX))
             .max_send_message_len(-1)
             .stream_initial_window_size(STREAM_WINDOW)
-            // The probe sends pings, and containerd's server answers frequent pings with GOAWAY.
+            // Turn the probe off: it sends pings, and containerd's server answers frequent pings with GOAWAY.
             .http2_bdp_probe(false)
             .initial_reconnect_backoff(FIRST_BACKOFF)
             .max_reconnect_backoff(MAX_BACKOFF)
-            // The engine decides whether to retry.
+            // Turn retries off, because the engine decides whether to retry.
             .enable_retry(false)
             .enable_http_proxy(false)
             // Do not share a connection with another channel to the same address.
@@ -203,13 +203,13 @@ impl GrpcioTransport {
                             continue;
                         }
                         messages.cancel();
-                        Err(CallError::Unknown(format!("{}: more than one message in the answer", call.path)))
+                        Err(CallError::Unknown(format!("{}: more than one message in the response", call.path)))
                     }
                     Some(Err(e)) => Err(failed(call.path, e)),
                     None if call.server_stream => Ok(Bytes::new()),
                     None => only
                         .take()
-                        .ok_or_else(|| CallError::Unknown(format!("{}: the answer has no message", call.path))),
+                        .ok_or_else(|| CallError::Unknown(format!("{}: the response has no message", call.path))),
                 };
                 bell.send(ThreadMessage::End(id, end));
                 return Poll::Ready(());

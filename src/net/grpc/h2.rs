@@ -160,7 +160,7 @@ impl H2Transport {
     fn refuse_queue(&mut self, out: &mut Vec<Completion>) {
         let why = match &self.link {
             Link::Down { why, .. } => why.clone(),
-            _ => format!("{}: the runtime has not answered yet", self.path.display()),
+            _ => format!("{}: the runtime has not responded yet", self.path.display()),
         };
         for (id, _) in self.queue.drain(..) {
             out.push(Completion::Done { id, result: Err(CallError::NotSent(why.clone())) });
@@ -249,7 +249,7 @@ impl H2Transport {
     fn drive_all(&mut self, now: Boot, look: bool, out: &mut Vec<Completion>) -> bool {
         self.expire(now);
         if matches!(&self.link, Link::Greeting { until, .. } if *until <= now) {
-            let why = format!("connected, but no answer (HTTP/2 SETTINGS) within {} s", GREETING.as_secs());
+            let why = format!("connected, but no response (HTTP/2 SETTINGS) within {} s", GREETING.as_secs());
             self.lose(&why, now, out);
         }
         self.connect_if_due(now, out);

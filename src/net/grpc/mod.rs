@@ -24,18 +24,18 @@ pub struct CallId(pub u64);
 /// One gRPC call.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// For example `/runtime.v1.RuntimeService/Version`.
+    /// The path of the method, for example `/runtime.v1.RuntimeService/Version`.
     pub path: &'static str,
     /// The request message, without gRPC's five-byte prefix.
     pub body: Bytes,
     /// At the deadline the transport resets the stream, and the call ends as `CallError::Unknown`. None for an endless
     /// stream.
     pub deadline: Option<Boot>,
-    /// The answer is a stream: one `Completion::Message` for each message, then `Done` with empty bytes.
+    /// Whether the answer is a stream: one `Completion::Message` for each message, then `Done` with empty bytes.
     pub server_stream: bool,
     /// An additional header (metadata in gRPC) with a lower-case name. A `user-agent` replaces Wherry's own.
     pub header: Option<(&'static str, &'static str)>,
-    /// The maximum size of a message of the answer, in bytes. (With `grpcio`, `MAX_MESSAGE` applies instead.)
+    /// The maximum size of a message in the answer, in bytes. With `grpcio`, `MAX_MESSAGE` applies instead.
     pub most: usize,
 }
 

@@ -31,7 +31,8 @@ pub enum CallFailure {
 
 /// The result of `Once::advance`.
 pub enum CallProgress {
-    /// `again`: the budget of the turn was used up, and the poll will not report the rest.
+    /// `again`: the budget of this turn ran out, so call again in the next turn, because the poll does not report the
+    /// remaining input.
     Pending {
         again: bool,
     },
@@ -76,7 +77,7 @@ impl Once {
         }
         match health {
             Health::Over { why, .. } => unknown(why),
-            // For example, the server sends PINGs without end.
+            // The server sends too much, for example PINGs without end.
             Health::Good { .. } | Health::Leaving { .. } if connection.read() > budget::MOST => {
                 unknown(budget::too_much())
             }
@@ -96,7 +97,7 @@ fn open(stream: TcpStream, call: Call, registry: &Registry, token: Token) -> Res
     let mut connection =
         GrpcConnection::on(Stream::Tcp(stream), registry, token).map_err(|why| CallError::Unknown(why.to_string()))?;
     connection.limit_slices(SLICES);
-    // (The time matters only for a call with a deadline; here the caller enforces the deadline.)
+    // The time matters only for a call with a deadline. This call has none, because the caller enforces its deadline.
     connection.start(CallId(0), call, Boot(0))?;
     Ok(Box::new(connection))
 }

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 
 /// Maximum number of concurrent calls on one connection.
 const MAX_CALLS: u32 = 8;
-/// Maximum size of the headers of a request, in bytes.
+/// Maximum size of a request's headers, in bytes.
 const MAX_HEADERS: u32 = 16 << 10;
 /// Maximum size of a request, in bytes.
 const MAX_REQUEST: usize = 16 << 10;
@@ -29,7 +29,7 @@ const BUDGET: usize = 64 << 10;
 /// A complete request. The client waits for the answer.
 pub struct GrpcRequest {
     pub id: u64,
-    /// For example `/v1beta1.Registration/Register`.
+    /// The path of the method, for example `/v1beta1.Registration/Register`.
     pub path: String,
     pub body: Bytes,
 }

@@ -124,7 +124,7 @@ pub fn http_status(status: StatusCode) -> CallError {
         429 | 502..=504 => 14,
         _ => 2,
     };
-    CallError::Status { code, message: format!("HTTP status {} instead of a gRPC answer", status.as_u16()) }
+    CallError::Status { code, message: format!("HTTP status {} instead of a gRPC response", status.as_u16()) }
 }
 
 /// Decodes a status message. Invalid escapes are kept and invalid UTF-8 is replaced, so that no message is lost.

@@ -45,11 +45,11 @@ pub const TOO_MANY_INFORMATIONAL: &str = "more than 5 informational responses (1
 /// The state of a connection after a drive.
 #[derive(Debug)]
 pub enum Health {
-    /// `again`: the budget was used up.
+    /// `again` means that the budget was used up.
     Good { again: bool },
     /// The connection accepts no new calls (GOAWAY, or no stream ids are left). The calls in flight continue.
     Leaving { again: bool, why: String },
-    /// The connection has ended. `polite`: the peer sent a GOAWAY first.
+    /// The connection has ended. `polite` means that the peer sent a GOAWAY first.
     Over { why: String, polite: bool },
 }
 
@@ -108,7 +108,7 @@ impl<K: Copy + Send + Sync + 'static> Link<K> {
         self.send.current_max_send_streams()
     }
 
-    /// Returns a handle for one request. (A handle accepts no second request before the first one has a stream.)
+    /// Returns a handle for one request. A handle accepts no second request before the first one has a stream.
     pub fn handle(&self) -> SendRequest<Bytes> {
         self.send.clone()
     }

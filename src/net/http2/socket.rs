@@ -23,9 +23,9 @@ struct GaugeState {
     /// The numbers of bytes that may still be read and written in this slice.
     read_budget: usize,
     write_budget: usize,
-    /// The budget of the slice was used up before the socket would block.
+    /// Whether the budget of the slice was used up before the socket would block.
     stopped: bool,
-    /// The last read would have blocked. The next read waits until the poll reports the socket readable.
+    /// Whether the last read would have blocked. If so, the next read waits until the poll reports the socket readable.
     drained: bool,
     /// Total bytes read and written.
     read: u64,
@@ -71,7 +71,7 @@ pub struct Socket {
     registry: Registry,
     token: Token,
     gauge: Gauge,
-    /// A write or flush is blocked, and the socket is registered for write readiness.
+    /// Whether a write or flush is blocked. If so, the socket is registered for write readiness.
     blocked: bool,
 }
 
@@ -198,7 +198,7 @@ impl AsyncWrite for Socket {
         }
     }
 
-    /// Does nothing: dropping the socket closes it. (HTTP/2 announces the end of the connection itself.)
+    /// Does nothing: dropping the socket closes it. HTTP/2 itself announces the end of the connection.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

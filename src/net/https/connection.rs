@@ -14,8 +14,8 @@ use mio::Token;
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 
-/// Maximum number of concurrent calls of a connection. A kube-apiserver permits 100; the difference covers calls that
-/// were cancelled and that the server still counts.
+/// Maximum number of concurrent calls of a connection. A kube-apiserver permits 100; the difference leaves room for
+/// cancelled calls that the server still counts.
 const MAX_CALLS: usize = 80;
 
 pub(super) struct HttpsConnection {
@@ -24,7 +24,7 @@ pub(super) struct HttpsConnection {
     peer: Peer,
     link: Link<CallId>,
     calls: BTreeMap<CallId, Active>,
-    /// The socket may have become readable.
+    /// Whether the socket may have become readable.
     look: bool,
     /// The number of bytes read, and when it last grew.
     heard: (u64, Boot),
@@ -102,7 +102,7 @@ impl HttpsConnection {
         }
         if self.asked.is_some_and(|asked| asked + self.times.pong <= now) {
             let (silence, pong) = (now.since(self.heard.1).as_secs(), self.times.pong.as_secs());
-            let why = format!("nothing heard for {silence} s, and no answer to a PING within {pong} s");
+            let why = format!("no data received for {silence} s, and no response to a PING within {pong} s");
             health = Health::Over { why, polite: false };
         }
         if let Health::Over { why, .. } = &health {

@@ -28,7 +28,7 @@ pub(super) struct Opening {
     /// The deadline of the stage. The TLS handshake and the wait for SETTINGS share one.
     pub(super) until: Boot,
     stage: OpeningStage,
-    /// The socket may be ready.
+    /// Whether the socket may be ready.
     look: bool,
     rest: VecDeque<SocketAddr>,
     failed: Vec<(SocketAddr, String)>,
@@ -138,7 +138,7 @@ impl Opening {
                 OpeningStage::Tcp(_) => format!("no connection within {} s", self.times.connect.as_secs()),
                 OpeningStage::Tls(_) => format!("no TLS handshake within {} s", self.times.greeting.as_secs()),
                 OpeningStage::Greeting(_) => {
-                    format!("connected, but no answer (HTTP/2 SETTINGS) within {} s", self.times.greeting.as_secs())
+                    format!("connected, but no response (HTTP/2 SETTINGS) within {} s", self.times.greeting.as_secs())
                 }
             };
             self.failed.push((self.address, why));

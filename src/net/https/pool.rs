@@ -35,7 +35,7 @@ pub struct Client {
     told: Option<Told>,
     /// Events that the next drive returns.
     ended: Vec<Event>,
-    /// The caller has requested something since the last drive.
+    /// Whether the caller has requested something since the last drive.
     requested: bool,
     byte_count: Arc<ByteCount>,
 }
@@ -114,7 +114,7 @@ impl Client {
             return;
         }
         if !self.addresses.resolved(addresses) {
-            self.refuse_queue("the name has no address");
+            self.refuse_queue("the name resolves to no address");
         }
         self.requested = true;
     }

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// One request to the client's server. (It does not implement `Debug`, because the body can contain credentials.)
+/// One request to the client's server. It does not implement `Debug`, because the body can contain credentials.
 pub struct Request {
     pub method: Method,
     /// The path with the query. Starts with `/`.

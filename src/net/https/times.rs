@@ -16,8 +16,8 @@ pub struct Times {
 }
 
 impl Default for Times {
-    /// Returns limits that are short enough for a node's lease of 40 s. (Go's HTTP/2 client detects a dead connection
-    /// only after 45 s, when the lease has expired: kubernetes#121793.)
+    /// Returns limits that are short enough for a node's lease of 40 s. Go's HTTP/2 client detects a dead connection
+    /// only after 45 s, when the lease has expired (kubernetes#121793).
     fn default() -> Times {
         Times {
             connect: Duration::from_secs(4),

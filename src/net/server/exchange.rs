@@ -23,7 +23,7 @@ pub struct Request<'a> {
     pub head: &'a Head,
     /// The client's certificate in DER. TLS has verified it at the start of the connection.
     pub certificate: Option<&'a [u8]>,
-    /// Empty before the body has arrived.
+    /// The body. It is empty before it has arrived.
     pub body: &'a Bytes,
 }
 

@@ -13,7 +13,7 @@ pub struct ListenerId(pub usize);
 /// The properties of a listener, and the limits for its clients.
 #[derive(Debug)]
 pub struct ListenerRules {
-    /// For the log.
+    /// The name of the listener, for the log.
     pub name: &'static str,
     /// The field of the configuration with its address, for the log.
     pub field: &'static str,
@@ -55,7 +55,7 @@ pub(super) const fn all_slots(table: Table) -> usize {
     sum
 }
 
-/// Returns the slots of the connections of a listener.
+/// Returns the connection slots of a listener.
 pub(super) fn slots(table: Table, ListenerId(index): ListenerId) -> Range<usize> {
     let begin = table.iter().take(index).map(|rules| rules.connections).sum();
     begin..begin + table.get(index).map_or(0, |rules| rules.connections)

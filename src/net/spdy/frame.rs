@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The id of a stream of a connection. Streams of a client have odd ids, starting at 1.
+/// The id of a stream on a connection. Streams that a client opens have odd ids, starting at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId(pub u32);
 

@@ -46,11 +46,11 @@ pub struct Reader {
 enum FrameState {
     /// Collects the header of the next frame.
     Header(Collected),
-    /// Within a data frame. `left`: bytes that have not arrived yet.
+    /// Within a data frame. `left` is the number of bytes that have not arrived yet.
     Data { stream: StreamId, fin: bool, left: u32 },
     /// Collects the body of a control frame.
     Body { kind: u16, length: u32, body: Collected },
-    /// The rest of a frame whose content is not needed. `fin`: the stream that ends with the frame.
+    /// The rest of a frame whose content is not needed. `fin` is the stream that ends with the frame.
     Skip { left: u32, fin: Option<StreamId> },
 }
 
@@ -150,7 +150,7 @@ impl Reader {
     }
 }
 
-/// Returns how many bytes of the body of a control frame are needed.
+/// Returns how many bytes of a control frame's body are needed.
 fn wanted(kind: u16) -> usize {
     if kind == RST_STREAM { 8 } else { 4 }
 }
@@ -192,7 +192,7 @@ fn up_to<'a>(left: &mut u32, input: &mut &'a [u8]) -> &'a [u8] {
 mod tests {
     use super::*;
 
-    /// An owned event. Consecutive parts of the data of a stream are merged.
+    /// An owned event. Consecutive data parts of a stream are merged.
     #[derive(Debug, PartialEq, Eq)]
     enum Seen {
         Data(u32, Vec<u8>),

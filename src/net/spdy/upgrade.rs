@@ -27,7 +27,7 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::NotHttp => f.write_str("the answer is not HTTP"),
+            Refused::NotHttp => f.write_str("the response is not HTTP"),
             // The server drops the token of the URL after its first use, or after a minute.
             Refused::Status(404, _) => f.write_str("the URL is no longer valid; try again"),
             Refused::Status(status, text) if text.is_empty() => write!(f, "HTTP status {status}"),

@@ -12,11 +12,11 @@ use std::sync::{Arc, OnceLock};
 /// A TLS connection of a client over the socket `S`.
 pub type Client<S> = StreamOwned<ClientConnection, Socket<S>>;
 
-/// The length of the header of a TLS record.
+/// The length of a TLS record's header, in bytes.
 const HEADER: usize = 5;
 
-/// A socket that passes on the first header of a TLS record only as a whole, and remembers it. (rustls can fail at
-/// the first byte, before the other bytes have been read.)
+/// A socket that passes on the first header of a TLS record only as a whole, and remembers it. Otherwise the header may
+/// be incomplete when rustls fails, because rustls can fail at the first byte.
 pub struct Socket<S> {
     pub stream: S,
     header: [u8; HEADER],
@@ -86,7 +86,7 @@ fn config() -> Result<Arc<ClientConfig>, String> {
     let builder = builder.with_safe_default_protocol_versions().map_err(|e| format!("tls: {e}"))?;
     let any = Arc::new(AnyCertificate { provider });
     let mut config = builder.dangerous().with_custom_certificate_verifier(any).with_no_client_auth();
-    // Each probe has a connection of its own, as in a kubelet.
+    // Never resume a TLS session: as in a kubelet, each probe makes a new connection.
     config.resumption = Resumption::disabled();
     Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
 }
@@ -109,7 +109,7 @@ impl ServerCertVerifier for AnyCertificate {
         Ok(ServerCertVerified::assertion())
     }
 
-    // The owner of the key is unknown, so the signature proves nothing. (The check would refuse old certificates.)
+    // The owner of the key is unknown, so the signature proves nothing. Checking it would only refuse old certificates.
     fn verify_tls12_signature(
         &self,
         _: &[u8],

@@ -225,7 +225,7 @@ mod tests {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
         let mut config = builder.with_single_cert(vec![CertificateDer::from(cert)], key).unwrap();
-        // (rustls refuses more than 64 kB of them in a row.)
+        // rustls refuses more than 64 kB of them in a row.
         config.send_tls13_tickets = 600;
         ServerConnection::new(Arc::new(config)).unwrap()
     }

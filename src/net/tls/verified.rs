@@ -57,7 +57,7 @@ impl Connector {
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![protocol.to_vec()];
-        // Connections are long-lived and rare.
+        // Connections are long-lived and rare, so there is no need to resume sessions.
         config.resumption = Resumption::disabled();
         Ok(Connector { config: Arc::new(config), name })
     }
@@ -155,7 +155,7 @@ impl fmt::Display for HandshakeFailure {
         match self {
             HandshakeFailure::OtherAuthority => f.write_str(
                 "the server's certificate is not signed by the configured CA; correct the CA, or the address if this \
-                 is another server",
+                 is the wrong server",
             ),
             HandshakeFailure::Expired => {
                 f.write_str("the server's certificate has expired; renew it, or correct the clock of this machine")
@@ -164,7 +164,7 @@ impl fmt::Display for HandshakeFailure {
                 f.write_str("the server's certificate is not valid yet; correct the clock of this machine")
             }
             HandshakeFailure::OtherName(names) => {
-                // A certificate can have hundreds of names.
+                // Show only some names, because a certificate can have hundreds.
                 let shown: Vec<&str> = names.iter().take(8).map(|name| bare(name)).collect();
                 let more = if names.len() > shown.len() { ", ..." } else { "" };
                 let shown = shown.join(", ");

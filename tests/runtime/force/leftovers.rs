@@ -242,5 +242,5 @@ fn an_empty_cni_result_after_a_power_failure_delays_no_termination() {
     agent.delete("web");
     wait_exact(&agent, &Desired::new());
     fs::remove_file(&theirs).expect("the file exists");
-    assert!(agent.log().contains("removed the empty network result of a sandbox"));
+    assert!(agent.log().contains("removed an empty CNI result of a sandbox"));
 }

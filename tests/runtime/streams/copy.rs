@@ -156,7 +156,7 @@ fn a_hostile_archive_writes_nothing_outside_and_a_container_without_tar_is_an_er
     for why in [
         "a path with ..",
         "an absolute path",
-        "a symbolic link that leads out of the copy",
+        "a symbolic link that points outside the copy",
         "a hard link to an absolute path",
     ] {
         assert!(s.err.contains(why), "{why}: {}", s.err);

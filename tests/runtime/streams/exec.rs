@@ -184,8 +184,8 @@ fn attach_sees_the_output_of_the_process_and_sends_it_input() {
     assert!(pty.is_cooked());
 
     for (arguments, why) in [
-        (&["-i", "web", "-c", "main"][..], "has no standard input (`stdin: true` in its manifest)"),
-        (&["-t", "web", "-c", "reader"], "has no terminal (`tty: true` in its manifest)"),
+        (&["-i", "web", "-c", "main"][..], "has no standard input; set `stdin: true` in its manifest"),
+        (&["-t", "web", "-c", "reader"], "has no terminal; set `tty: true` in its manifest"),
         (&["nobody"], "pod nobody was not found"),
     ] {
         let s = run(&agent, "attach", arguments);

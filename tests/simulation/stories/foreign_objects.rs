@@ -78,8 +78,8 @@ fn w21_with_a_new_root_directory_the_pods_of_the_old_one_keep_running_and_are_no
     assert_eq!((w.running("web/main"), w.sandbox("web")), (id, sandbox.clone()));
     assert_eq!(w.shown("web"), "Pending (UIDInUse) main#0:waiting ContainerCreating");
     let why = format!(
-        "the UID {uid} is in use by sandbox {sandbox} of the root directory with the id root-1; this pod waits until that \
-         no longer runs. Stop or remove it where it was started, or remove /m/web.yaml"
+        "the UID {uid} is in use by sandbox {sandbox} of another Wherry (root directory with the id root-1); this pod \
+         waits until that object no longer runs. Stop or remove it where it was started, or remove /m/web.yaml"
     );
     assert_eq!(w.notices("UIDInUse"), std::slice::from_ref(&why));
     assert_eq!(w.status("web").message.as_ref(), Some(&why));

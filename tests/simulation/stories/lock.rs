@@ -81,7 +81,7 @@ fn s2_a_delay_that_is_not_known_is_not_shown_as_granted() {
     w.run(3);
     assert_eq!((granted(&w), view(&w).delay_seconds), (vec![None; 3], None));
     let problem = view(&w).problem.unwrap_or_default();
-    assert!(problem.starts_with("failed to read logind's delay: no answer in time; Wherry retries"), "{problem}");
+    assert!(problem.starts_with("failed to read logind's delay: no response in time; Wherry retries"), "{problem}");
     let plan = w.engine.shutdown_plan();
     assert!(plan.groups.iter().all(|g| g.granted_seconds.is_none()));
     assert_eq!(plan.groups[0].until_seconds, 10);

@@ -193,7 +193,7 @@ fn w27_a_drain_whose_record_cannot_be_written_is_an_error_until_it_is_written() 
     w.disk.full = true;
     let first = w.drain(&["web"]);
     w.run(1);
-    let words = "done, but a restart would undo it: no space left on device; Wherry writes the record again";
+    let words = "done, but a restart would undo it: no space left on device; Wherry retries the write";
     assert_eq!(w.error(first), (500, words.to_owned()));
     let second = w.drain(&["web"]);
     assert_eq!(w.error(second).0, 500, "the record is not durable yet");
@@ -219,7 +219,7 @@ fn w27_a_failed_drain_returns_the_reason_and_changes_nothing() {
     let uids = vec![w.uid("web")];
     let week = Duration::from_secs(7 * 24 * 3600);
     let grace = Some(week + Duration::from_secs(1));
-    let too_long = (400, "gracePeriodSeconds is at most 604800".to_owned());
+    let too_long = (400, "gracePeriodSeconds may be at most 604800".to_owned());
     assert_eq!(w.refused(Request::Drain { uids: uids.clone(), grace }), too_long);
     let none = (400, "the request names no pods; expected {\"uids\": [...]}".to_owned());
     assert_eq!(w.refused(Request::Drain { uids: Vec::new(), grace: None }), none);
@@ -372,7 +372,7 @@ fn a_command_that_takes_too_long_or_loses_the_runtime_is_an_error() {
     w.users.commands = [(Duration::from_secs(9), 0), (Duration::from_secs(9), 0)].into();
     let late = w.exec("web", 2);
     w.run(3);
-    assert_eq!(w.error(late), (504, "the command did not end within 2 s and was killed (--timeout)".to_owned()));
+    assert_eq!(w.error(late), (504, "the command exceeded its timeout of 2 s and was killed".to_owned()));
     let lost = w.exec("web", 20);
     w.run(1);
     w.runtime_down();
@@ -396,7 +396,7 @@ fn a_time_out_that_the_runtime_reports_as_a_result_is_one() {
     w.users.commands = [(Duration::from_secs(9), 0)].into();
     let late = w.exec("web", 2);
     w.run(3);
-    assert_eq!(w.error(late), (504, "the command did not end within 2 s and was killed (--timeout)".to_owned()));
+    assert_eq!(w.error(late), (504, "the command exceeded its timeout of 2 s and was killed".to_owned()));
 }
 
 #[test]
@@ -589,17 +589,17 @@ fn a_stream_that_a_pod_does_not_have_returns_the_reason() {
         (
             terminal("main", false, true)(web.clone()),
             409,
-            "container main of pod default/web has no terminal (`tty: true` in its manifest)",
+            "container main of pod default/web has no terminal; set `tty: true` in its manifest",
         ),
         (
             terminal("term", false, false)(web),
             409,
-            "container term of pod default/web has a terminal; request tty, and no stderr",
+            "container term of pod default/web has a terminal; request tty without stderr",
         ),
         (
             attach(plain, true),
             409,
-            "container main of pod default/plain has no standard input (`stdin: true` in its manifest)",
+            "container main of pod default/plain has no standard input; set `stdin: true` in its manifest",
         ),
         (
             attach(gone.clone(), false),
@@ -624,11 +624,11 @@ fn a_runtime_that_hangs_or_is_lost_gives_no_url_and_few_calls_wait_for_it() {
     w.hang("PortForwardUrl");
     let ids: Vec<RequestId> = (0..MAX_STREAM_CALLS).map(|_| w.stream(forward(uid.clone(), &[]))).collect();
     w.run(1);
-    let full = "the container runtime has not answered 32 requests for streams yet; try again in a moment";
+    let full = "the container runtime has not yet responded to 32 requests for streams; try again in a moment";
     assert_eq!(w.refused(Request::Stream(forward(uid.clone(), &[]))), (503, full.to_owned()));
     w.client_gone(ids[0]);
     w.run(25);
-    let late = "the container runtime did not answer within 20 s; is it hanging?";
+    let late = "the container runtime did not respond within 20 s; is it hanging?";
     assert_eq!((w.error(ids[1]), w.answer(ids[0])), ((504, late.to_owned()), None));
     assert_eq!(w.pending_ops(), 0);
     w.runtime_down();

@@ -94,7 +94,7 @@ impl World {
                         files.in_use = Some(in_use.clone());
                         Ok(Answer::Certificate(in_use))
                     }
-                    _ => Err(OpError::Unknown("the certificate belongs to another key".into())),
+                    _ => Err(OpError::Unknown("the certificate belongs to a different key".into())),
                 }
             }
         };

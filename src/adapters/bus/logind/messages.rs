@@ -26,7 +26,7 @@ const MODE: &str = "delay";
 /// systemd's value for an infinite time in microseconds.
 const INFINITY: u64 = u64::MAX;
 
-/// Subscribes to changes of the owner of logind's name.
+/// Subscribes to changes in who owns logind's bus name.
 pub(super) fn match_owner() -> Made {
     let rule = format!(
         "type='signal',sender='{BUS}',path='{BUS_PATH}',interface='{BUS}',member='NameOwnerChanged',arg0='{LOGIND}'"
@@ -91,7 +91,7 @@ pub(super) enum Answered {
 /// Parses the answer to a call. `uid` is the effective uid of this process.
 pub(super) fn answer(call: &LogindCall, reply: &Message, uid: u32) -> Result<Answered, OpError> {
     fine(reply)?;
-    let wrong = |why: String| OpError::Unknown(format!("invalid answer to {call:?}: {why}"));
+    let wrong = |why: String| OpError::Unknown(format!("invalid response to {call:?}: {why}"));
     let plain = match call {
         LogindCall::ReadDelay => Answer::Delay(delay(only::<Variant<u64>>(reply).map_err(wrong)?.0)),
         LogindCall::ReadPreparing => Answer::Preparing(only::<Variant<bool>>(reply).map_err(wrong)?.0),
@@ -126,7 +126,8 @@ pub(super) enum BusSignal {
     Event(LogindEvent),
     /// An irrelevant signal.
     Other,
-    /// A forged, malformed or unexpected signal. The description for the log is the same for all signals of its kind.
+    /// A forged, malformed or unexpected signal. Contains a description for the log, which is the same for all signals
+    /// of this kind.
     Strange(&'static str),
 }
 
@@ -148,7 +149,7 @@ pub(super) fn signal(message: &Message, logind: Option<&str>) -> BusSignal {
                 return BusSignal::Strange("PrepareForShutdown not sent by logind");
             }
             if interface != MANAGER || message.path().as_deref() != Some(LOGIND_PATH) {
-                return BusSignal::Strange("PrepareForShutdown of another interface or object");
+                return BusSignal::Strange("PrepareForShutdown of the wrong interface or object");
             }
             match only::<bool>(message) {
                 Ok(begins) => BusSignal::Event(LogindEvent::Preparing(begins)),
@@ -197,7 +198,7 @@ mod tests {
             [reply(), reply().append1(5u64), reply().append1(Variant("5")), reply().append2(Variant(5u64), 1u8)]
         {
             let error = read(&LogindCall::ReadDelay, &wrong).unwrap_err();
-            assert!(matches!(&error, OpError::Unknown(m) if m.contains("invalid answer")), "{error:?}");
+            assert!(matches!(&error, OpError::Unknown(m) if m.contains("invalid response")), "{error:?}");
         }
     }
 

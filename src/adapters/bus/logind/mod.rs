@@ -63,9 +63,9 @@ pub enum BusEvent {
     Logind(LogindEvent),
     /// A call has ended. Every call ends with exactly one of `Done`, `Locked` and `Listed`.
     Done { op: OpId, result: Result<Answer, OpError> },
-    /// An Inhibit succeeded.
+    /// A call of Inhibit succeeded.
     Locked { op: OpId, lock: Lock },
-    /// A ListInhibitors succeeded. `takers` are the pids of the processes that took a lock like ours.
+    /// A call of ListInhibitors succeeded. `takers` are the pids of the processes that took a lock like ours.
     Listed { op: OpId, takers: Vec<u32> },
 }
 
@@ -75,13 +75,13 @@ pub struct Logind {
     uid: u32,
     /// The unique name of logind; None while it is not on the bus.
     owner: Option<String>,
-    /// The match for PrepareForShutdown is in place.
+    /// Whether the match for PrepareForShutdown is in place.
     subscribed: bool,
     /// The reason for the last `Down`; None after an `Up`.
     down: Option<String>,
     /// Results of calls that ended without an answer from the bus. The next `drive` delivers them.
     ended: Vec<(OpId, Result<Answer, OpError>)>,
-    /// The next `drive` reports `Down` because the connection was closed by `set_enabled(false)`.
+    /// Whether the next `drive` must report `Down`, because `set_enabled(false)` has closed the connection.
     turned_off: bool,
     strange_told: BTreeSet<&'static str>,
 }
@@ -187,13 +187,13 @@ impl Logind {
             Incident::Reply { what, message } => self.answered(what, &message, now, out)?,
             Incident::Signal(message) => self.signal(&message, out),
             Incident::Late(What::Call { op, .. }) => {
-                let e = OpError::Unknown("no answer in time".to_owned());
+                let e = OpError::Unknown("no response in time".to_owned());
                 out.push(BusEvent::Done { op, result: Err(e) });
             }
             // The bus works but logind did not start. The connection stays open.
             Incident::Late(What::Start) => self.report_down("the bus did not start logind in time".to_owned(), out),
             Incident::Late(What::MatchOwner | What::GetOwner) => {
-                return Err("the system bus does not answer".to_owned());
+                return Err("the system bus does not respond".to_owned());
             }
             Incident::Silent { why } => self.report_down(why, out),
             Incident::Closed { why, unanswered } => {
@@ -222,7 +222,7 @@ impl Logind {
             BusSignal::Strange(what) => {
                 if self.strange_told.insert(what) {
                     let sender = message.sender().map(|s| s.to_string()).unwrap_or_default();
-                    log::warn!("ignoring signals of this kind on the system bus from now on: {what} sender={sender}");
+                    log::warn!("from now on, ignoring signals like this one on the system bus: {what} sender={sender}");
                 }
             }
         }
@@ -266,7 +266,7 @@ impl Logind {
         Ok(())
     }
 
-    /// Handles a change of the owner of logind's name.
+    /// Handles a change in who owns logind's bus name.
     fn owner_changed(&mut self, owner: Option<String>, out: &mut Vec<BusEvent>) {
         if self.owner == owner {
             return;

@@ -69,7 +69,7 @@ impl CriClient {
             }
             CallRole::RanSandbox => match answers::sandbox(&parse(method, body)?) {
                 Some(fact) => Ok(Some(Answer::Sandbox(self.with_sandbox_pid(fact)))),
-                None => Err(OpError::Unknown("the runtime's answer has no status of a pod's sandbox".into())),
+                None => Err(OpError::Unknown("the runtime's response has no status of a pod's sandbox".into())),
             },
             CallRole::Image => Ok(Some(Answer::Image(answers::image(&parse(method, body)?)))),
             CallRole::Pull => {
@@ -83,7 +83,7 @@ impl CriClient {
             }
             CallRole::Started => match answers::container(&parse(method, body)?, None) {
                 Some(fact) => Ok(Some(Answer::Container(self.with_pid(fact)))),
-                None => Err(OpError::Unknown("the runtime's answer has no status of a pod's container".into())),
+                None => Err(OpError::Unknown("the runtime's response has no status of a pod's container".into())),
             },
             CallRole::Exec => Ok(Some(Answer::Executed(answers::executed(parse(method, body)?)))),
             CallRole::ExecUrl => stream_url(method, parse::<proto::ExecResponse>(method, body)?.url),
@@ -193,7 +193,8 @@ impl CriClient {
         self.read_so_far(op)
     }
 
-    /// Decodes the answer of the changing call. Later errors of the operation are `Unknown`, and so is a cancellation.
+    /// Decodes the answer of the call that changes the runtime's state. Afterwards, an error or a cancellation of the
+    /// operation results in `Unknown`.
     fn parse_change<M: Message>(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<M, OpError> {
         if let Some(operation) = self.operations.get_mut(&op) {
             operation.changed = true;
@@ -316,7 +317,7 @@ impl CriClient {
         fact
     }
 
-    /// Returns the reported PID, otherwise the stored one. None if the object is not running.
+    /// Returns the reported PID, or else the stored one. Returns None if the object is not running.
     fn pid_of(&mut self, id: &str, runs: bool, told: Option<u32>) -> Option<u32> {
         match (runs, told) {
             (false, _) => {
@@ -340,14 +341,14 @@ fn usage(method: Method, body: &Bytes) -> Result<OperationAnswer, OpError> {
 
 fn created(method: Method, answer: proto::CreateContainerResponse) -> Result<OperationAnswer, OpError> {
     if answer.container_id.is_empty() {
-        return Err(OpError::Unknown(format!("{}: the runtime's answer has no id", method.path)));
+        return Err(OpError::Unknown(format!("{}: the runtime's response has no id", method.path)));
     }
     Ok(Some(Answer::Created(ContainerId::from(answer.container_id))))
 }
 
 fn stream_url(method: Method, url: String) -> Result<OperationAnswer, OpError> {
     if url.is_empty() {
-        return Err(OpError::Unknown(format!("{}: the runtime's answer has no URL", method.path)));
+        return Err(OpError::Unknown(format!("{}: the runtime's response has no URL", method.path)));
     }
     Ok(Some(Answer::StreamUrl(url)))
 }

@@ -1,4 +1,4 @@
-//! The methods that the client calls: the gRPC path, and the label under which a kubelet counts them
+//! The methods that the client calls, each with its gRPC path and the label under which a kubelet counts it
 //! (`kubelet_runtime_operations_total{operation_type}`). A kubelet has no label for the last two.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //! with exactly one `ClientEvent::Done`.
 //!
 //! Some operations consist of several calls: in parallel if they are independent (the two lists, all statuses of a
-//! pod), otherwise in sequence (run, then read). One deadline covers all of them. Once the changing call of an
-//! operation has succeeded, every later failure is `OpError::Unknown`, because the runtime's state has changed.
+//! pod), otherwise in sequence (run, then read). One deadline covers all of them. Once an operation's call that changes
+//! the runtime's state has succeeded, every later failure is `OpError::Unknown`.
 //!
 //! The client makes no decisions about pods. After an operation it keeps only the PIDs of running containers and
 //! sandboxes: the PID of an init process never changes, and the verbose status that contains it costs the runtime more
@@ -43,8 +43,8 @@ pub enum ClientEvent {
     Down { why: String },
     /// An operation has ended. Each operation has exactly one `Done`.
     Done { op: OpId, result: Result<Answer, OpError> },
-    /// The runtime's cgroup driver, sent before the first `Done` that depends on it. None if the runtime does not
-    /// report it.
+    /// The runtime's cgroup driver, sent before the first `Done` that depends on it. None means that the runtime does
+    /// not report it.
     Driver(Option<CgroupDriver>),
     /// One gRPC call has ended; for the metrics. `operation_type` is the kubelet's label. `handler` is the runtime
     /// handler of a RunPodSandbox call.
@@ -62,13 +62,13 @@ pub struct CriClient {
     ended: Vec<ClientEvent>,
     /// `cgroupDriver` of the configuration, for a runtime that does not report its driver.
     configured_driver: CgroupDriver,
-    /// The runtime has answered the request for its cgroup driver on this connection.
+    /// Whether the runtime has answered the request for its cgroup driver on this connection.
     driver_known: bool,
     /// The PIDs of running containers and ready sandboxes, by id.
     pids: BTreeMap<String, u32>,
-    /// The runtime reports that it is containerd.
+    /// Whether the runtime reports that it is containerd.
     containerd: bool,
-    /// Empty between drives; kept to reuse its allocation.
+    /// A buffer that is empty between drives, and is kept to reuse its allocation.
     completions: Vec<Completion>,
 }
 
@@ -77,7 +77,7 @@ struct Operation {
     /// Number of calls in flight.
     waiting: u32,
     cancelled: bool,
-    /// The changing call has succeeded.
+    /// Whether the call that changes the runtime's state has succeeded.
     changed: bool,
     work: OperationData,
 }

@@ -382,7 +382,8 @@ fn a_cancelled_operation_ends_once_as_unknown() {
     b.client.cancel(OP);
     assert_eq!(b.drive(), None);
 
-    // The answer of the changing call arrived before the cancellation: no call follows, and the outcome is unknown.
+    // The answer of the call that changes the runtime's state arrived before the cancellation, so no call follows and
+    // the outcome is unknown.
     let mut b = Bench::new(run());
     b.ok("RunPodSandbox", &proto::RunPodSandboxResponse::new());
     b.client.cancel(OP);
@@ -779,7 +780,7 @@ fn each_stream_is_one_call_that_returns_a_url() {
         _ => None,
     });
     let url = |url: &str| Ok(Answer::StreamUrl(url.to_owned()));
-    let none = "/runtime.v1.RuntimeService/PortForward: the runtime's answer has no URL".to_owned();
+    let none = "/runtime.v1.RuntimeService/PortForward: the runtime's response has no URL".to_owned();
     assert_eq!(
         done.collect::<Vec<_>>(),
         [url("http://a"), url("http://b"), url("http://c"), Err(OpError::Unknown(none))]

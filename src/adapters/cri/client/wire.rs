@@ -46,8 +46,8 @@ pub fn parse<M: Message>(method: Method, body: &Bytes) -> Result<M, OpError> {
     M::parse_from_bytes(body).map_err(|e| unreadable(method, &e))
 }
 
-/// Decodes the items of a list one after the other, so that the decoded messages of a list of 100,000 containers are
-/// never in memory together. The items are field 1 in all list answers.
+/// Decodes the items of a list one after the other, so that a list of 100,000 containers is never in memory as decoded
+/// messages. The items are field 1 in all list answers.
 pub fn parse_each<M: Message>(method: Method, body: &Bytes, mut item: impl FnMut(M)) -> Result<(), OpError> {
     let mut input = CodedInputStream::from_bytes(body);
     let mut each = || -> protobuf::Result<()> {
@@ -64,7 +64,7 @@ pub fn parse_each<M: Message>(method: Method, body: &Bytes, mut item: impl FnMut
 }
 
 fn unreadable(method: Method, e: &protobuf::Error) -> OpError {
-    OpError::Unknown(format!("{}: failed to decode the runtime's answer: {e}", method.path))
+    OpError::Unknown(format!("{}: failed to decode the runtime's response: {e}", method.path))
 }
 
 /// Returns the error for a pod that cannot be represented in the CRI. Nothing was sent, and a retry would not help.

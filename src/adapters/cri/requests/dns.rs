@@ -10,7 +10,7 @@ use crate::api::reason::Reason;
 /// Limits of resolvers. Further entries are dropped, as in a kubelet.
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
-/// The length of all search domains together in bytes, including the blanks between them.
+/// The maximum total length of the search domains in bytes, including the spaces between them.
 const MAX_SEARCH_BYTES: usize = 2048;
 /// Names with fewer than five dots are first tried with the search domains.
 const CLUSTER_OPTION: &str = "ndots:5";
@@ -36,7 +36,8 @@ fn form(pod: &Pod, cfg: &RequestConfig) -> (HostDns, Vec<DnsNotice>) {
         _ => !pod.host_network(),
     };
     let mut notices = Vec::new();
-    // (Ours: a kubelet warns about every pod, because an API server fills in `ClusterFirst`.)
+    // Unlike a kubelet, which warns about every pod because an API server fills in `ClusterFirst`, warn only about pods
+    // that set it.
     if wants_cluster && cfg.cluster_dns.is_empty() && spec.dns_policy.is_some() {
         let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
         notices.push((

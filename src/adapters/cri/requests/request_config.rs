@@ -18,9 +18,9 @@ pub struct RequestConfig {
     pub cluster_domain: String,
     /// The content of the file `resolvConf`.
     pub host_dns: HostDns,
-    /// `seccompDefault`: containers without a profile get RuntimeDefault instead of Unconfined.
+    /// `seccompDefault`: whether containers without a profile get RuntimeDefault instead of Unconfined.
     pub seccomp_default: bool,
-    /// `cpuCFSQuota`: cpu limits are enforced.
+    /// `cpuCFSQuota`: whether cpu limits are enforced.
     pub cpu_cfs_quota: bool,
     /// `cpuCFSQuotaPeriod` in microseconds (default 100000).
     pub cpu_cfs_period: i64,
@@ -28,12 +28,12 @@ pub struct RequestConfig {
     pub memory_capacity: u64,
     /// The machine's huge page sizes in bytes. Each is limited, to 0 if a container requests none.
     pub huge_page_sizes: Vec<u64>,
-    /// The OOM killer kills all processes of a container (`memory.oom.group`): true on cgroup v2 unless
-    /// `singleProcessOOMKill`.
+    /// Whether the OOM killer kills all processes of a container (`memory.oom.group`): true on cgroup v2 unless
+    /// `singleProcessOOMKill` is set.
     pub oom_group: bool,
     pub swap: Swap,
     /// The paths of this machine that are hidden from containers in addition to the fixed ones.
     pub masked_paths: Vec<String>,
-    /// SELinux is on.
+    /// Whether SELinux is on.
     pub selinux: bool,
 }

@@ -51,7 +51,7 @@ pub fn container(pod: &Pod, c: &k8s::Container, cfg: &RequestConfig) -> proto::L
     r
 }
 
-/// Returns a limit for each page size: that of the container, or else that of the pod, or else 0.
+/// Returns a limit for each page size: the container's limit, or else the pod's, or else 0.
 fn huge_page_limits(pod: &Pod, c: &k8s::Container, cfg: &RequestConfig) -> Vec<proto::HugepageLimit> {
     let limit = |size| huge_pages(limits(c), size).or_else(|| huge_pages(pod_resources::limits(pod.spec()), size));
     let of_size = |&size| proto::HugepageLimit {
@@ -101,6 +101,6 @@ fn oom_score(pod: &Pod, c: &k8s::Container, capacity: u64) -> i64 {
         // A sidecar is not killed before the main containers that it serves.
         own = own.min(spec.containers.iter().map(score).max().unwrap_or(own));
     }
-    // Keep the score between those of a guaranteed and a best-effort pod.
+    // Keep the score between the scores of a guaranteed and a best-effort pod.
     own.clamp(1000 + GUARANTEED_OOM_SCORE, BEST_EFFORT_OOM_SCORE - 1)
 }

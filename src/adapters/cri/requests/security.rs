@@ -70,7 +70,7 @@ pub fn container(
     };
     match own.and_then(|s| s.run_as_user).or(pod_context.and_then(|p| p.run_as_user)) {
         Some(uid) => sc.run_as_user = number(Some(uid)),
-        // Otherwise the user of the image, by default root.
+        // Otherwise, the image's user applies, which is root by default.
         None if image.uid.is_none() && !image.username.is_empty() => sc.run_as_username.clone_from(&image.username),
         None => sc.run_as_user = number(Some(image.uid.unwrap_or(0))),
     }

@@ -17,8 +17,8 @@ pub enum Swap {
     Unlimited,
     /// cgroup v1: the limit covers memory and swap together. A container with a memory limit gets no swap beyond it.
     WithMemory,
-    /// cgroup v2: swap has a limit of its own. `for_pods` is the swap in bytes that burstable pods share: that of the
-    /// machine with `LimitedSwap`, otherwise 0.
+    /// cgroup v2: swap has a limit of its own. `for_pods` is the swap in bytes that burstable pods share: the machine's
+    /// swap with `LimitedSwap`, otherwise 0.
     Unified { for_pods: u64 },
 }
 

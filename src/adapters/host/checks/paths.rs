@@ -140,7 +140,7 @@ fn read(directory: &ConfiguredDirectory, there: Option<&Metadata>) -> Finding {
     let ConfiguredDirectory { check, path, field, .. } = directory;
     let shown = path.display();
     let Some(meta) = there else {
-        let message = format!("{shown} does not exist: no pod is desired until it does");
+        let message = format!("{shown} does not exist: no manifests are read until it does");
         return Finding::warning(check, message, format!("mkdir -p {shown}, or change {field}"));
     };
     if let Err(e) = access(path, Access::READ_OK | Access::EXEC_OK) {
@@ -240,7 +240,7 @@ mod tests {
             ("file", Purpose::Keep, Level::Error, "is not a directory"),
             ("file/x", Purpose::Keep, Level::Error, "cannot be created"),
             ("link", Purpose::Write, Level::Error, "dangling"),
-            ("none", Purpose::Read, Level::Warning, "no pod is desired"),
+            ("none", Purpose::Read, Level::Warning, "no manifests are read"),
         ] {
             let finding = level(path, purpose);
             assert!(finding.level == expected && finding.message.contains(part), "{finding:?}");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The directories of the files of the kernel and of services. Tests use their own.
+/// The directories that contain the files of the kernel and of services. Tests use their own.
 #[derive(Clone, Debug)]
 pub struct Roots {
     pub proc: PathBuf,

@@ -134,7 +134,7 @@ fn d2_an_empty_directory_on_another_mount_than_the_recorded_one_is_missing() {
         lab.problems()
     );
     assert_eq!(lab.pass(NET), None);
-    // The file system is mounted and contains the file. From now on, a removal of the file takes effect.
+    // The file system is mounted and contains the file. From now on, removing the file takes effect.
     fs::write(lab.path("a.yaml"), text).unwrap();
     fs::write(&mountinfo, &with).unwrap();
     lab.pass(NET);

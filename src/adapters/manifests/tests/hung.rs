@@ -37,8 +37,8 @@ fn with_hung_mount(lab: &Lab) {
     symlink("../hung/h.yaml", lab.path("h.yaml")).unwrap();
 }
 
-const DOES_NOT_ANSWER: &str = "M/h.yaml: the file system on R/hung (server, fuse.x) does not answer: check its server, \
-                               or unmount it (umount -l R/hung)";
+const DOES_NOT_ANSWER: &str = "M/h.yaml: the file system on R/hung (server, fuse.x) does not respond: check its \
+                               server, or unmount it (umount -l R/hung)";
 
 #[test]
 fn d1_a_file_that_hangs_at_the_start_counts_as_read_and_keeps_its_last_good_version() {
@@ -84,7 +84,7 @@ fn d1_a_directory_that_hangs_at_the_start_counts_as_read() {
     lab.manifests.due(now);
     let (first, thread) = hang(&mut lab, None, u64::MAX);
     assert_eq!(first, some(&["a"]));
-    assert!(lab.problems()[0].starts_with("M: the file system does not answer"), "{:?}", lab.problems());
+    assert!(lab.problems()[0].starts_with("M: the file system does not respond"), "{:?}", lab.problems());
     drop(thread);
     lab.place("b.yaml", &pod("b"));
     assert_eq!(lab.pass(MOMENT), some(&["a", "b"]));
@@ -102,7 +102,7 @@ fn d2_a_hung_directory_stops_no_pod_and_is_distinguished_from_a_hung_file() {
     lab.manifests.reload(now);
     let (given, _thread) = hang(&mut lab, None, u64::MAX);
     assert_eq!(given, None, "both inspections hang");
-    assert!(lab.problems()[0].starts_with("M: the file system does not answer"), "{:?}", lab.problems());
+    assert!(lab.problems()[0].starts_with("M: the file system does not respond"), "{:?}", lab.problems());
     assert_eq!(lab.desired(), ["a", "b"]);
 }
 

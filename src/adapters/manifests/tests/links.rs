@@ -73,8 +73,8 @@ fn watches_of_removed_links_are_removed() {
         symlink(below(&["x", "current", "a.yaml"], &lab), lab.path(name)).unwrap();
     }
     lab.events();
-    // Three watches are new: those of the directories of `current` and of the release, and that of the file. Both
-    // links share them.
+    // Three watches are new: one for the directory that contains `current`, one for that of the release, and one for
+    // the file. Both links share them.
     assert_eq!(lab.manifests.watcher.count(), before + 3);
     fs::remove_file(lab.path("a.yaml")).unwrap();
     lab.pass(MOMENT);
@@ -99,7 +99,7 @@ fn d2_on_a_file_system_that_a_server_answers_for_all_is_read_each_check_frequenc
         fs::write(&file, pod("a")).unwrap();
         let (mut lab, first) = lab.again_without_flush();
         assert_eq!(first, ["a"]);
-        // The mount table of a test cannot be watched. That alone shortens the scan period, so the effect is undone
+        // The mount table of a test cannot be watched. That alone would shorten the scan period, so undo the effect
         // here.
         lab.manifests.unwatched = false;
         lab.manifests.next_full = lab.boot + NET;

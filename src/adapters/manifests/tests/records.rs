@@ -4,7 +4,7 @@ use super::*;
 use crate::api::uid;
 use std::os::unix::ffi::OsStrExt;
 
-/// The delay before the engine repeats a failed write.
+/// The delay before the engine retries a failed write.
 const RETRY: Duration = Duration::from_secs(60);
 
 #[test]

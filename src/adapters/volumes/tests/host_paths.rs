@@ -28,7 +28,7 @@ fn each_type_accepts_its_own_files_and_rejects_all_others() {
         (place.at("file/below"), None),
     ];
     let mode = Mode::from_raw_mode(0o600);
-    // The creation of a device needs root.
+    // Creating a device requires root.
     if rustix::fs::mknodat(CWD, place.at("block"), FileType::BlockDevice, mode, rustix::fs::makedev(7, 200)).is_ok() {
         there.push((place.at("block"), Some("a block device")));
     }

@@ -55,7 +55,7 @@ pub(in crate::agent) fn permitted(
 ) -> Result<Act> {
     match answer {
         Ok(Reply::Permitted { user }) => carry_out(view, head, &user),
-        Ok(_) => Err(Failure::internal("unexpected answer")),
+        Ok(_) => Err(Failure::internal("unexpected response")),
         Err(error) => {
             log::debug!("node-server method={} path={} error={:?}", head.method, head.path, error.to_string());
             Err(Failure::http(error.status(), &error.to_string()))

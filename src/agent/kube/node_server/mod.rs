@@ -156,7 +156,7 @@ impl NodeServerState {
         }
     }
 
-    /// Prepares the server when that is due, and checks for changed certificates. `addresses` are those of the node.
+    /// Prepares the server when that is due, and checks for changed certificates. `addresses` are the node's addresses.
     pub(in crate::agent) fn drive(&mut self, config: &Config, addresses: &[String], jobs: &mut Jobs, now: Now) {
         let own = match self {
             NodeServerState::Waiting(at) if *at <= now.boot => {

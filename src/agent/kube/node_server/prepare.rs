@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 /// The directory below the root directory.
 const DIRECTORY: &str = "server";
-/// The CA, which is valid for ten years, is replaced when its remaining lifetime is shorter than this. This is longer
-/// than the lifetime of a certificate.
+/// The CA, which is valid for ten years, is replaced when its remaining lifetime is shorter than this value, which
+/// exceeds the lifetime of a certificate.
 const LEAST_OF_CA: SignedDuration = SignedDuration::from_hours(400 * 24);
 /// Maximum size of a file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
@@ -46,7 +46,8 @@ pub(super) struct Own {
     key: PrivateKeyDer<'static>,
 }
 
-/// The certificates in use, for detecting a change. (A key changes together with its certificate.)
+/// The certificates in use, for detecting a change. The keys are not included, because a key changes together with its
+/// certificate.
 #[derive(PartialEq, Eq)]
 pub(super) struct Material {
     chain: Vec<CertificateDer<'static>>,
@@ -73,7 +74,7 @@ pub(super) enum OfCluster {
 }
 
 impl Inputs {
-    /// Returns the inputs, or None if the node has no cluster. `addresses` are those of the node, `own` is from the
+    /// Returns the inputs, or None if the node has no cluster. `addresses` are the node's addresses, `own` is from the
     /// last preparation.
     pub fn new(config: &Config, addresses: &[String], own: Option<Arc<Own>>) -> Option<Inputs> {
         let settings = &config.node_server;
@@ -89,6 +90,8 @@ impl Inputs {
     }
 }
 
+/// Reads or creates the certificates.
+///
 /// # Errors
 /// A file cannot be read or written, or has the wrong content. The message names the configuration field and the
 /// file, and contains no part of a key.

@@ -32,8 +32,8 @@ pub(super) enum Thing {
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) thing: Thing,
-    /// The document as JSON text, until the record is known to have it. (A tree of values needs ten times the memory
-    /// and fragments it.)
+    /// The document as JSON text, until the record is known to have it. A tree of values would need ten times the
+    /// memory and fragment it.
     pub(super) content: Option<Arc<str>>,
 }
 
@@ -121,7 +121,7 @@ impl Held {
         if let Thing::Accepted(pod) = &self.thing { Some(pod) } else { None }
     }
 
-    /// Returns the values of the classes of an accepted pod; none for other documents.
+    /// Returns the values that an accepted pod got from its classes; none for other documents.
     pub(super) fn given(&self) -> Given {
         self.accepted().map(|accepted| accepted.given.clone()).unwrap_or_default()
     }

@@ -27,13 +27,13 @@ impl Fingerprint {
         let mut hasher = DefaultHasher::new();
         for (digest, given) in versions {
             digest.hash(&mut hasher);
-            // The values do not implement `Hash`.
+            // The values do not implement `Hash`, so their debug format is hashed.
             format!("{:?}", given.borrow()).hash(&mut hasher);
         }
         Fingerprint(hasher.finish())
     }
 
-    /// Returns the fingerprint of the documents in force. None: no document is in force, so there is no record.
+    /// Returns the fingerprint of the documents in force. None if no document is in force; such a file has no record.
     pub(super) fn of_file(file: &File) -> Option<Fingerprint> {
         file.in_force().next()?;
         Some(Fingerprint::of(file.in_force().map(|held| (held.digest(), held.given()))))

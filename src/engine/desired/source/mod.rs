@@ -40,7 +40,7 @@ pub struct Setting<'a> {
     /// The manifest directory.
     pub directory: &'a str,
     pub node_name: &'a str,
-    /// `openSecrets: Refuse`: a Secret in a file that every user of the machine can read is an error.
+    /// `openSecrets: Refuse`: it is an error if every user of the machine can read a file that contains a Secret.
     pub refuse_open_secrets: bool,
     pub now: Now,
 }
@@ -105,7 +105,7 @@ impl ManifestFiles {
             (Progress::FirstScan, true) => Progress::FirstScan,
             (_, true) => Progress::MoreFollows,
             (before, false) => {
-                // An empty directory has been read, too.
+                // The first scan counts as a change even if the directory is empty.
                 self.changed |= before == Progress::FirstScan;
                 Progress::Complete
             }
@@ -178,7 +178,7 @@ impl ManifestFiles {
         }
     }
 
-    /// Handles the result of the write of records.
+    /// Handles the result of writing records.
     pub fn records_written(&mut self, result: Result<(), String>, setting: &Setting<'_>, outbox: &mut Outbox) {
         let problem = result
             .as_ref()

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A problem that disappears and returns is logged at most once in this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Groups of problems of a path. Each group is reported and cleared separately.
+/// The groups into which the problems of a path are divided. Each group is reported and cleared separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// The file cannot be read or parsed.
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Record,
 }
 
-/// The problems of one path, and the time since which the path has had problems.
+/// The problems of one path, and the time at which its problems began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenProblem {
     pub path: String,
@@ -41,7 +41,7 @@ pub(super) struct OpenProblems {
 }
 
 impl OpenProblems {
-    /// Replaces the problems of the file of this name (None: the directory). An empty list clears them.
+    /// Replaces the problems of the file with this name (None: the directory). An empty list clears them.
     pub(super) fn set(
         &mut self,
         name: Option<&OsStr>,

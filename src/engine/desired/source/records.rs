@@ -1,5 +1,5 @@
-//! Decides which records of manifests have to be written (D2). One write is in flight at a time, with a few records.
-//! A pod never waits for a write.
+//! Decides which records of manifests have to be written (D2). At most one write is in flight at a time, and it
+//! contains at most `BATCH` records. A pod never waits for a write.
 
 use super::contents::Held;
 use super::file::{File, Fingerprint};

@@ -40,7 +40,8 @@ pub(super) fn next(input: &PlanInput<'_>, current: &SandboxFact) -> Next {
             Some(c) if c.state == ContainerState::Created && c.sandbox == current.id => {
                 return Next::Start { index, id: c.id.clone() };
             }
-            // Its sandbox is gone, or the runtime abandoned the start. The container never ran.
+            // Its sandbox is gone, or the runtime abandoned the start. The container never ran, so it is created once
+            // more.
             Some(c) => return input.create(index, Some(c)),
         }
     }

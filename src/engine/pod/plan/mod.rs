@@ -59,7 +59,8 @@ pub fn next(input: &PlanInput<'_>) -> Next {
                 ContainerState::Created if input.may_start(c, current) => {
                     return Next::Start { index, id: c.id.clone() };
                 }
-                // Its sandbox is gone, or its image is an old one. The container never ran, but its name is taken.
+                // Its sandbox is gone, or its image is an old one. The container never ran, but its name is taken, so
+                // the next one gets another attempt number.
                 ContainerState::Created => return input.create(index, Some(c)),
                 ContainerState::Exited if input.restarts(policy, c) => return input.create(index, Some(c)),
                 ContainerState::Exited => {}

@@ -25,7 +25,8 @@ pub fn restarts(policy: RestartPolicy, c: &ContainerFact) -> bool {
     }
 }
 
-/// C2: returns true if the container of a pod of the API server was created with another image than the spec has now.
+/// C2: returns true if the pod is from the API server, and the container was created with another image than the spec
+/// has now.
 pub fn has_old_image(pod: &Pod, c: &ContainerFact) -> bool {
     let spec = pod.all_containers().find(|spec| spec.name == c.name).filter(|_| pod.is_from_api_server());
     let wanted = spec.map(|spec| hash::container(&spec.name, spec.image.as_deref().unwrap_or_default()));

@@ -151,7 +151,7 @@ impl Worker {
     /// late, or it could not be stopped before (W2). Returns true while there is such a sandbox.
     fn stop_late_sandbox(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let Some(sandbox) = entry.facts().sandboxes.iter().find(|s| s.ready) else { return false };
-        // The runtime created the pod's cgroup together with the sandbox.
+        // The runtime created the pod's cgroup together with the sandbox, so the cgroup is removed again.
         self.state.set_cgroup(CgroupRemoval::Again { at: ctx.now.boot, retry: self.state.cgroup().retry() });
         if ctx.up && !self.ops.is_active() && entry.usable() {
             match self.sandbox.hold(ctx.now.boot) {

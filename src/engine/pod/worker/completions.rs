@@ -54,7 +54,7 @@ impl Worker {
                 }
                 Err(e) => {
                     if self.record.failed(&e, self.state.outdated_mut(), self.pod.as_ref(), ctx) {
-                        // A removal works even on a full disk.
+                        // Unlike a write, a removal works even on a full disk.
                         self.ops.remove_record(&self.uid, BackgroundOp::Other, ctx);
                     }
                 }

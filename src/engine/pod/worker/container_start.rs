@@ -22,7 +22,7 @@ pub struct Instance {
     pub attempt: u32,
 }
 
-/// The runtime's ids of the images of image volumes, by volume.
+/// The runtime's image ids for image volumes, by volume.
 pub type VolumeImages = BTreeMap<String, String>;
 
 /// The steps towards the CreateContainer call that are done.
@@ -264,7 +264,7 @@ impl Failures {
         self.refused.insert(container, attempt);
     }
 
-    /// Returns the first attempt number of a container of that name that the runtime has not refused.
+    /// Returns the first attempt number that the runtime has not refused for a container of that name.
     pub fn first_free(&self, container: &str) -> u32 {
         self.refused.get(container).map_or(0, |attempt| attempt.saturating_add(1))
     }

@@ -35,7 +35,8 @@ pub(super) fn device_resources(pod: &Pod, index: usize, ctx: &Context<'_>) -> Ve
     all.iter().map(|(name, _)| name.to_owned()).filter(|name| configured.get(name) == 0).collect()
 }
 
-/// A container does not start with devices that the record lacks: after a kill of Wherry, another pod could get them.
+/// A container is not started until its devices are in the record. Otherwise, if Wherry were killed, another pod
+/// could get them.
 pub const NOT_RECORDED: &str = "failed to record the container's devices (see the event FailedRecord); make the root \
                                 directory writable, or free space on its disk";
 

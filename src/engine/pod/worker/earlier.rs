@@ -19,7 +19,7 @@ struct Container {
 }
 
 impl Earlier {
-    /// Returns the containers that this status shows. (A pod that starts again has no ephemeral containers, W29.)
+    /// Returns the containers that this status shows. A pod that starts again has no ephemeral containers (W29).
     pub fn of(status: &k8s::PodStatus) -> Earlier {
         let all = [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
         let container = |shown: &k8s::ContainerStatus| {
@@ -47,7 +47,7 @@ impl Earlier {
     }
 }
 
-/// Returns the end of the container that this status shows, which is now gone; None if it never ran.
+/// Returns how the container of this status ended; None if it never ran. The container itself is gone now.
 pub fn last_end(shown: &k8s::ContainerStatus) -> Option<k8s::ContainerState> {
     let ended = [&shown.state, &shown.last_state].into_iter().flatten().find(|s| s.terminated.is_some());
     let runs = shown.state.as_ref().is_some_and(|s| s.running.is_some());

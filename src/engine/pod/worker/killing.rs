@@ -150,7 +150,8 @@ impl Worker {
         if cause.is_some() {
             self.ending.cause = cause;
         }
-        // W4: a restarted Wherry continues with the rest of the grace period.
+        // W4: the record shows the termination, so that a restarted Wherry continues with the rest of the grace
+        // period.
         let now = (self.ending.termination(&self.state, &self.demand, ctx.now), self.demand.replaced);
         if now.0.is_some() && now != before {
             self.record.update();

@@ -26,7 +26,7 @@ pub struct Measured {
     started: bool,
     /// The work in progress, with the kubelet's name for it, and the time of the request.
     work: Option<(&'static str, Boot)>,
-    /// The time since which a new status has been waiting to be published.
+    /// The time at which a new status began to wait for publication.
     status_since: Option<Boot>,
 }
 

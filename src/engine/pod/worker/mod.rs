@@ -170,19 +170,20 @@ impl Worker {
             self.record = previous.record.inherited();
         }
         self.history.bind(self.history.is_bound() || previous.history.is_bound());
-        // E5: the number of evictions counts across restarts of the pod.
+        // E5: evictions are counted across restarts of the pod.
         self.history.evicted.clone_from(&previous.history.evicted);
         // C5: for the API server, it is still the same pod.
         if self.is_from_api_server() {
             self.history.start_time = previous.history.start_time;
             self.history.earlier = Earlier::of(&previous.shown.status);
-            // W29: the pod's object keeps the ephemeral containers, and each was started once.
+            // W29: the pod's object keeps the ephemeral containers. Each was started once, so none of them starts
+            // again.
             self.history.begun_ephemeral.clone_from(&previous.history.begun_ephemeral);
         }
     }
 
-    /// Creates the worker of a pod of a previous run (W25). It continues the termination if one was in progress (W4,
-    /// W7).
+    /// Creates the worker of a recorded pod, from a previous run (W25). It continues the termination if one was in
+    /// progress (W4, W7).
     pub fn revive(record: Record, now: Now, boot_id: &str) -> Worker {
         let age = record.age(now.boot, boot_id);
         let Record { pod, terminal, history, snapshot } = record;

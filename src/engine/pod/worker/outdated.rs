@@ -21,5 +21,5 @@ impl Outdated {
     }
 }
 
-/// The delay before a failed write of the record of an outdated pod is retried. It doubles with each failure.
+/// The delay before a failed write of an outdated pod's record is retried. It doubles with each failure.
 const OUTDATED_RETRY: Duration = Duration::from_secs(5);

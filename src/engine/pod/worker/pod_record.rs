@@ -1,8 +1,8 @@
 //! Whether the pod's record on disk is up to date (W25), and when a failed write is retried.
 //!
-//! A failed write must not stop the pod, because the disk may be full or worn out. After a failure the record therefore
-//! counts as durable until the retry. Devices are the exception: without a record, another pod could get them after a
-//! kill (G3).
+//! A failed write must not stop the pod, because the disk may be full or worn out. After a failure the record
+//! therefore counts as durable until the retry. Devices are the exception: without a record, another pod could get
+//! them after Wherry is killed (G3).
 //!
 //! A state machine that changes the content of the record only requests the write. The worker carries it out once, at
 //! the end of the step (`recording`).
@@ -147,7 +147,7 @@ impl PodRecord {
         self.requested = true;
     }
 
-    /// Takes the request. Returns true if a write was requested, which the caller starts now.
+    /// Takes the request. Returns true if a write was requested. Then the caller starts it now.
     pub fn take_request(&mut self) -> bool {
         std::mem::take(&mut self.requested)
     }

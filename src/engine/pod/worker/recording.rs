@@ -1,4 +1,4 @@
-//! The write of a pod's record (W25). The worker's state machines request it (`pod_record`).
+//! Writes a pod's record (W25). The worker's state machines request it (`pod_record`).
 
 use super::Worker;
 use super::ops::BackgroundOp;

@@ -20,7 +20,7 @@ const RECORD_TRIES: u32 = 3;
 /// The removals of what is left of the pod.
 #[derive(Debug, Default, Serialize)]
 pub struct Removals {
-    /// The retry of a failed removal of containers, sandboxes, directories or the record.
+    /// The retry after containers, sandboxes, directories or the record could not be removed.
     pub retry: Retry,
     pub sharing: Sharing,
 }
@@ -44,8 +44,8 @@ impl Removals {
         self.retry.failed(ctx);
     }
 
-    /// Handles the end of the removal of the pod's directories. `marker` is the time until which the empty directory
-    /// stays (W26).
+    /// Handles the end of removing the pod's directories. `marker` is the time until which the empty directory stays
+    /// (W26).
     pub fn files_removed(
         &mut self,
         marker: Option<Boot>,
@@ -66,7 +66,7 @@ impl Removals {
         }
     }
 
-    /// Handles the end of the removal of the record, and retries a failed one. A record that remains belongs to a pod
+    /// Handles the end of removing the record, and retries a failed removal. A record that remains belongs to a pod
     /// of which nothing else exists; the next start of Wherry removes it.
     pub fn record_removed(
         &mut self,

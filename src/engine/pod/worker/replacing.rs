@@ -1,4 +1,4 @@
-//! C2: the images of a pod of the API server can change. A running container with an old image is replaced.
+//! C2: an API server can change a pod's images. A running container with an old image is replaced.
 //!
 //! Before the first container is stopped, the record contains the new images and all containers that are replaced. So
 //! a replaced container starts again whatever the restart policy is, even if Wherry is killed in between.
@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Replacing {
-    /// The pod on the API server, if it has other images, which wait for the end of an operation.
+    /// The pod on the API server, if it has other images. They wait until an operation has ended.
     wanted: Option<Rc<Pod>>,
 }
 

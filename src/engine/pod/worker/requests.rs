@@ -26,7 +26,7 @@ impl Operations {
     }
 
     pub fn remove_container(&mut self, uid: &Uid, c: &ContainerFact, ctx: &mut Context<'_>) {
-        // A container that never ran shares its log path with its successor.
+        // A container that never ran shares its log path with its successor, so its log stays.
         let ended = c.state == ContainerState::Exited && !c.log_path.is_empty();
         let log_path = ended.then(|| c.log_path.clone());
         let op = ctx.runtime(uid, RuntimeCall::RemoveContainer { id: c.id.clone() });

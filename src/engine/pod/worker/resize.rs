@@ -1,9 +1,9 @@
 //! The in-place resize of a running pod (R): the new resources that wait for room, and the containers that still have
 //! the old ones.
 //!
-//! The pod's cgroup gets the larger of the old and the new limits first, then one container after another is updated or
-//! restarted, and then the cgroup gets the new limits. Each step can be repeated, so a kill of Wherry in between does
-//! no harm.
+//! The pod's cgroup gets the larger of the old and the new limits first, then one container after another is updated
+//! or restarted, and then the cgroup gets the new limits. Each step can be repeated, so it does no harm if Wherry is
+//! killed in between.
 
 use super::ops::{ActiveOp, Operations};
 use super::pod_record::PodRecord;
@@ -67,7 +67,7 @@ pub struct Before {
     pub resources: k8s::ResourceRequirements,
 }
 
-/// The pod's spec has new resources, and its cgroups get them now.
+/// The pod's spec has new resources, which are being applied to its cgroups.
 #[derive(Debug, Serialize)]
 pub(super) struct Applying {
     pub(super) outdated: Outdated,
@@ -170,7 +170,7 @@ impl Resize {
         }
     }
 
-    /// R3: requests the next step of a resize in progress, which the record already contains.
+    /// R3: requests the next step of a resize in progress. The record already contains the resize.
     pub fn continue_with(
         &mut self,
         pod: &Rc<Pod>,

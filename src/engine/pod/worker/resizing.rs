@@ -25,8 +25,8 @@ impl Worker {
     /// R1: compares the running pod with `pod`, its newest version. If that version resizes the running pod, the
     /// resize waits for the node's decision from now on. Any other resize that waited is dropped.
     pub fn want_resize(&mut self, pod: &Rc<Pod>) {
-        // All versions of a pod of the API server have the same digest, because other changes need no decision of the
-        // node.
+        // For a pod of the API server, only changes of the amounts need a decision of the node, so only the amounts
+        // are compared.
         let of_api = pod.is_from_api_server();
         let same = |wanted: &Pod| match of_api {
             true => !resize::changes_amounts(wanted, pod),
@@ -115,7 +115,8 @@ impl Worker {
             return;
         }
         match (&self.pod, wanted) {
-            // A pod of the API server starts again only after a shutdown.
+            // A pod of the API server starts again only after a shutdown, and then as the same pod. So the pod itself
+            // gets the new resources.
             (Some(pod), Some(wanted)) if pod.is_from_api_server() => self.pod = Some(with_amounts(pod, wanted.pod)),
             (_, wanted) => {
                 self.demand.successor = self.demand.successor.take().or(wanted.map(|wanted| wanted.pod));

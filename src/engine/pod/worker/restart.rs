@@ -1,4 +1,4 @@
-//! The reasons for the restart of a container.
+//! The reasons for restarting a container.
 
 use serde::{Deserialize, Serialize};
 

@@ -82,8 +82,8 @@ impl Sandbox {
     }
 
     /// Lets a manifest's pod with a fixed UID replace an empty sandbox that this worker did not create. A cancelled
-    /// call may have created it late for another version of the pod. (An API server uses each UID only once, and
-    /// never changes the fields of a pod that concern its sandbox.)
+    /// call may have created it late for another version of the pod. For a pod of the API server, this cannot happen:
+    /// the server uses each UID only once, and never changes the fields that concern the sandbox.
     pub fn replace_foreign(&mut self, pod: &Pod, facts: &PodFacts) {
         let Some(ready) = observed::ready_sandbox(facts) else { return };
         let own = self.own.as_ref().is_some_and(|(id, _)| *id == ready.id);
@@ -169,7 +169,7 @@ impl Sandbox {
 
     /// Drops the notes about sandboxes that no longer exist. `known` says whether the facts were read in this run.
     pub fn forget_gone(&mut self, facts: &PodFacts, known: bool) {
-        // The ready sandbox is the first attempt, so no other sandbox call was made.
+        // The ready sandbox is the first attempt, so no other sandbox call was made, and no cgroup can appear late.
         if known && observed::ready_sandbox(facts).is_some_and(|s| s.attempt == 0) {
             self.late = None;
         }

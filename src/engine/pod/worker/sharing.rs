@@ -40,7 +40,7 @@ pub fn waits_for_foreign_objects(pod: &Pod, state: &State, entry: &Entry) -> Opt
         false => format!("remove {}", pod.source.path),
     };
     let message = format!(
-        "the UID {} is in use by {}; this pod waits until that no longer runs. Stop or remove it where it was \
+        "the UID {} is in use by {}; this pod waits until that object no longer runs. Stop or remove it where it was \
          started, or {remedy}",
         pod.uid,
         foreign.in_words(),

@@ -109,7 +109,7 @@ fn prepare_files(
     Ok(())
 }
 
-/// Mounts the volumes for the container. The environment is complete at this point, which `subPathExpr` needs.
+/// Mounts the volumes for the container. `subPathExpr` needs the complete environment, which is known at this point.
 fn mount_in_container(
     pod: &Rc<Pod>,
     of: Instance,
@@ -119,7 +119,7 @@ fn mount_in_container(
     entry: &Entry,
     ctx: &mut Context<'_>,
 ) -> Result<(), StartError> {
-    // An update removes old files, possibly those of a `subPath` that is being mounted.
+    // The mount waits for an update of the volumes, which removes old files, possibly those of the `subPath`.
     if ops.is_updating_volumes() {
         return Ok(());
     }
@@ -148,7 +148,7 @@ impl Worker {
                 self.resize_before_start();
                 return self.state.set_wants_room(true);
             }
-            // W21: two pods with the same UID would share the cgroup and the logs.
+            // W21: two pods with the same UID would share the cgroup and the logs, so this pod waits.
             if entry.foreign().running().is_some() {
                 self.state.forget_preparations();
                 return self.removals.sharing.report_foreign_objects(pod, &self.state, entry, ctx);
@@ -304,7 +304,7 @@ impl Worker {
         self.state.set_starting(Starting::Nothing);
         let Some(sandbox) = observed::ready_sandbox(entry.facts()) else { return Ok(()) };
         let container = pod.at(index);
-        // The plan creates the container only while its target runs.
+        // The plan creates the container only while its target runs, so the target is found here.
         let target = pod.ephemeral(&container.name).and_then(|e| e.target.as_deref());
         let target = target.and_then(|name| plan::ephemeral::target(entry.facts(), name)).map(|c| c.id.clone());
         let Prepared { mut mounts, host_ips } = prepared;

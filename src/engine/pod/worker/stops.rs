@@ -117,7 +117,7 @@ impl Stops {
     ) {
         self.round.called.insert(id.clone(), grace_deadline);
         self.round.waits.remove(id);
-        // CRI timeouts are whole seconds.
+        // CRI timeouts are whole seconds, so the rest of the grace period is rounded.
         let left = grace_deadline.since(ctx.now.boot) + Duration::from_millis(500);
         let grace = Duration::from_secs(left.as_secs()).clamp(SHORTEST_STOP, LONGEST_GRACE);
         let op = ctx.runtime(uid, RuntimeCall::StopContainer { id: id.clone(), grace });

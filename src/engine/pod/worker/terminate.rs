@@ -19,7 +19,7 @@ impl Worker {
         let State::Terminating(t) = &self.state else { return };
         let (grace_deadline, sandbox_stops) = (t.grace_deadline, t.sandbox);
         self.removals.sharing.forget_reads();
-        // When the connection is back, the node steps every worker.
+        // Without a connection nothing can be stopped. When the connection is back, the node steps every worker.
         if !entry.known() || !ctx.up {
             return;
         }

@@ -179,7 +179,7 @@ impl Volumes {
             Update::RetryAt(at) if at > ctx.now.boot => return timer.wake_at(at),
             Update::Due | Update::RetryAt(_) => {}
         }
-        // The end of the operation, or of the write of the record, causes a step.
+        // A step follows when the operation or the write of the record ends.
         let busy = ops.is_updating_volumes() || ops.is_active();
         if !has_volumes(Some(pod)) || !mounted || busy || !record.is_durable() {
             return;

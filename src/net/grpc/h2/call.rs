@@ -134,7 +134,7 @@ impl Active {
                 return Poll::Ready(Err(wire::http_status(response.status())));
             }
             if let Some(other) = wire::other_content(response.headers()) {
-                let why = format!("{}: the content type of the answer is {other}, not application/grpc", self.path);
+                let why = format!("{}: the content type of the response is {other}, not application/grpc", self.path);
                 return Poll::Ready(Err(CallError::Unknown(why)));
             }
             let stream = response.into_body();
@@ -164,7 +164,7 @@ impl Active {
             let pushed = pushed.and_then(|()| match (messages, taken) {
                 (..=1, Ok(())) => Ok(()),
                 (..=1, Err(e)) => Err(e.to_string()),
-                _ => Err("more than one message in the answer".to_string()),
+                _ => Err("more than one message in the response".to_string()),
             });
             if let Err(why) = pushed {
                 return Poll::Ready(Err(CallError::Unknown(format!("{}: {why}", self.path))));
@@ -178,7 +178,7 @@ impl Active {
         let message = message.take();
         Poll::Ready(match wire::status(&trailers) {
             Some(Ok(())) if partial => {
-                Err(CallError::Unknown(format!("{}: the answer ends inside a message", self.path)))
+                Err(CallError::Unknown(format!("{}: the response ends in the middle of a message", self.path)))
             }
             Some(Ok(())) => self.complete(message),
             Some(Err(status)) => Err(status),
@@ -190,13 +190,13 @@ impl Active {
         match message {
             Some(message) => Ok(message),
             None if self.server_stream => Ok(Bytes::new()),
-            None => Err(CallError::Unknown(format!("{}: the answer has no message", self.path))),
+            None => Err(CallError::Unknown(format!("{}: the response has no message", self.path))),
         }
     }
 
     fn without_status(&self, status: StatusCode) -> CallError {
         if status == StatusCode::OK {
-            CallError::Unknown(format!("{}: the answer has no grpc-status", self.path))
+            CallError::Unknown(format!("{}: the response has no grpc-status", self.path))
         } else {
             wire::http_status(status)
         }

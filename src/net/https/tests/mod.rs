@@ -273,7 +273,7 @@ fn a_silent_server_is_given_up_after_a_ping() {
     let deadline = driven.client.next_deadline();
     assert_eq!(deadline, Some(driven.now + Duration::from_secs(5)), "the answer to the PING");
     driven.advance(5);
-    let why = "nothing heard for 65 s, and no answer to a PING within 5 s";
+    let why = "no data received for 65 s, and no response to a PING within 5 s";
     assert_eq!(driven.done(lease), Err(CallError::Unknown(format!("GET /lease: {why}"))));
     assert_eq!(driven.done(watch), Err(CallError::Unknown(format!("GET /watch: {why}"))));
     assert_eq!(driven.downs(), [format!("https://{}: {why}", server.address)]);

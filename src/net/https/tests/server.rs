@@ -98,7 +98,7 @@ impl Certified {
 
 pub struct Options {
     pub certified: Certified,
-    /// Clients must have a certificate of this CA.
+    /// The CA whose certificates clients must have.
     pub client_ca: Option<CertificateDer<'static>>,
     pub protocol: &'static [u8],
     pub max_streams: u32,

@@ -78,15 +78,15 @@ pub struct HttpConnection<S> {
     /// The last time at which the client sent or accepted data.
     progress: Boot,
     answered: bool,
-    /// There may be work to do now, before the deadline.
+    /// Whether there may be work to do now, before the deadline.
     due: bool,
     /// `Response::until` of the last request.
     until: Option<Boot>,
-    /// The body's source is registered.
+    /// Whether the body's source is registered.
     source: bool,
-    /// The request has a large body, and therefore more time.
+    /// Whether the request has a large body, and therefore more time.
     large: bool,
-    /// The content has accepted the head of the request, so its body is read.
+    /// Whether the content has accepted the head of the request, so that the body is read.
     accepts_body: bool,
 }
 
@@ -299,7 +299,7 @@ impl<S: StreamedBody> HttpConnection<S> {
                         return outcome;
                     }
                     Piped::Unanswered => {
-                        let why = format!("{} does not answer", pipe.name());
+                        let why = format!("{} does not respond", pipe.name());
                         let response = turn.content.failure(self.listener, 502, &why);
                         self.refuse(response, now);
                     }

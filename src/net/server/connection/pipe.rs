@@ -32,7 +32,7 @@ pub struct Pipe {
     is_registered: bool,
     to_upstream: Flow,
     to_client: Flow,
-    /// The upstream has sent something.
+    /// Whether the upstream has sent something.
     answered: bool,
 }
 
@@ -52,7 +52,7 @@ impl Pipe {
     /// The connection cannot be started.
     pub fn new(upstream: Upstream, rest: Vec<u8>) -> io::Result<Pipe> {
         let socket = TcpStream::connect(upstream.address)?;
-        // Keystrokes must not wait for acknowledgements.
+        // Otherwise keystrokes would wait for acknowledgements.
         let _ = socket.set_nodelay(true);
         let mut stream = Buffered::new(Stream::Tcp(socket));
         stream.push(upstream.request);

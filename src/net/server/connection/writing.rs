@@ -159,8 +159,7 @@ impl<S: StreamedBody> HttpConnection<S> {
     }
 
     /// Queues the end of the body as its own write, and thus as its own TLS record. A client in Go that reads the end
-    /// of the body together with data can lose the data. (An API server does so when it copies the body to a
-    /// WebSocket.)
+    /// of the body together with data can lose the data, as an API server does when it copies the body to a WebSocket.
     fn end_body(&mut self, chunked: bool) {
         if chunked {
             self.stream.push(http1::LAST_CHUNK);

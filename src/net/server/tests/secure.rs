@@ -21,7 +21,7 @@ pub(super) struct Secure {
     pub(super) acceptor: Option<Acceptor>,
     pub(super) state: Rc<Cell<u64>>,
     pub(super) upstream: Option<Upstream>,
-    /// All clients are refused.
+    /// Whether all clients are refused.
     revoked: bool,
     /// The expiry of the clients' certificates; None if they never expire.
     expires: Option<Boot>,
