@@ -107,7 +107,7 @@ mod tests {
         let shown = format!("{:?}", found(Policy::Auto));
         assert!(shown.contains("1 records") && shown.contains("LoadCredentialEncrypted=wherry.key:"), "{shown}");
         std::fs::write(unit.join(CREDENTIAL), [2; 32]).unwrap();
-        assert!(found(Policy::Auto).message.contains("another key"));
+        assert!(found(Policy::Auto).message.contains("a key other than"));
         std::fs::write(unit.join(CREDENTIAL), [1; 32]).unwrap();
         assert_eq!(levels(), [Level::Ok; 3]);
         assert!(found(Policy::Auto).message.contains("1 records are sealed"));
