@@ -49,12 +49,12 @@ impl Mount {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     text: Vec<u8>,
-    rows: Vec<Row>,
+    rows: Vec<MountRow>,
 }
 
 /// A line such as `36 35 98:0 /root /point rw,noatime master:1 - ext4 /dev/sda1 rw`.
 #[derive(Debug)]
-struct Row {
+struct MountRow {
     id: u64,
     parent: u64,
     /// The position of the mount point in the text of the table, including its escapes.
@@ -93,9 +93,10 @@ impl Table {
     pub(super) fn of(&self, path: &Path) -> Option<Mount> {
         // One slash between two names, as the kernel writes them.
         let path: PathBuf = path.components().collect();
-        let on_path: Vec<&Row> = self.rows.iter().filter(|row| self.holds(row, path.as_os_str().as_bytes())).collect();
+        let on_path: Vec<&MountRow> =
+            self.rows.iter().filter(|row| self.holds(row, path.as_os_str().as_bytes())).collect();
         // The parent of the root is not in the table.
-        let is_root = |row: &Row| row.parent == row.id || !self.rows.iter().any(|other| other.id == row.parent);
+        let is_root = |row: &MountRow| row.parent == row.id || !self.rows.iter().any(|other| other.id == row.parent);
         let mut here = on_path.iter().filter(|row| is_root(row)).max_by_key(|row| row.point.len())?;
         // Descends from each mount to its first child mount on the path. A mount that a later one hides is never
         // reached.
@@ -108,13 +109,13 @@ impl Table {
     }
 
     /// Returns true if the mount point is the path or a directory above it.
-    fn holds(&self, row: &Row, path: &[u8]) -> bool {
+    fn holds(&self, row: &MountRow, path: &[u8]) -> bool {
         let point = unescaped(&self.text[row.point.clone()]);
         let below = path.strip_prefix(&*point);
         below.is_some_and(|below| below.is_empty() || below[0] == b'/' || *point == *b"/")
     }
 
-    fn mount(&self, row: &Row) -> Mount {
+    fn mount(&self, row: &MountRow) -> Mount {
         let text = |field: &[u8]| String::from_utf8_lossy(&unescaped(field)).into_owned();
         let rest = self.text[row.point.end..row.end].split(|byte| *byte == b' ');
         let mut rest = rest.skip_while(|field| *field != b"-").skip(1);
@@ -125,7 +126,7 @@ impl Table {
 }
 
 /// Parses a line that begins at this offset of the table.
-fn row(line: &[u8], at: usize) -> Option<Row> {
+fn row(line: &[u8], at: usize) -> Option<MountRow> {
     let mut offset = at;
     let mut fields = line.split(|byte| *byte == b' ').map(|field| {
         let begin = offset;
@@ -135,7 +136,7 @@ fn row(line: &[u8], at: usize) -> Option<Row> {
     let mut number = || std::str::from_utf8(fields.next()?.1).ok()?.parse().ok();
     let (id, parent) = (number()?, number()?);
     let (begin, point) = fields.nth(2)?;
-    Some(Row { id, parent, point: begin..begin + point.len(), end: at + line.len() })
+    Some(MountRow { id, parent, point: begin..begin + point.len(), end: at + line.len() })
 }
 
 /// Decodes a field. Space, tab, newline, `#` and backslash are written as octal escapes such as `\040`.
