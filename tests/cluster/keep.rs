@@ -90,9 +90,8 @@ fn a_pod_of_the_cluster_continues_as_a_pod_of_a_manifest() {
 
     // The pod of the cluster runs on, and the manifest waits for its end.
     agent.run();
-    let waits = format!(
-        "the cluster has a pod {namespace}/{web}; the pod of this manifest starts when that pod is gone"
-    );
+    let waits =
+        format!("the cluster has a pod {namespace}/{web}; the pod of this manifest starts when that pod is gone");
     agent.wait("the manifest waits", |agent| {
         String::from_utf8_lossy(&agent.wherry(&["status"]).stdout).contains(&waits)
     });

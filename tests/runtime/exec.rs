@@ -81,8 +81,13 @@ fn a_command_that_cannot_run_reports_the_reason_and_an_exit_code() {
         (&["web", "-c", "side"], &["nope"], 127, "nope"),
         (&["web", "-c", "side"], &["/nope"], 127, "/nope"),
         (&["web", "-c", "side"], &["/etc/passwd"], 126, "permission denied"),
-        (&["web", "-c", "side", "--timeout", "1s"], &["sleep", "60"], 124, "exceeded its timeout of 1 s and was \
-                                                                            killed"),
+        (
+            &["web", "-c", "side", "--timeout", "1s"],
+            &["sleep", "60"],
+            124,
+            "exceeded its timeout of 1 s and was \
+                                                                            killed",
+        ),
     ] {
         let s = exec(&agent, arguments, words);
         assert!(s.code == Some(code) && s.err.contains(why), "{arguments:?} {words:?}: {:?} {}", s.code, s.err);

@@ -54,10 +54,7 @@ fn w21_a_new_root_directory_with_the_same_manifests_does_not_affect_the_pods_of_
     agent.run();
     let waits = wait_for_the_uid(&agent, "web");
     let message = waits["status"]["message"].as_str().unwrap_or_default();
-    assert!(
-        message.contains(&format!("the UID {uid} is in use by sandbox {sandbox} of another Wherry")),
-        "{message}"
-    );
+    assert!(message.contains(&format!("the UID {uid} is in use by sandbox {sandbox} of another Wherry")), "{message}");
     theirs.assert_untouched(&agent, &uid);
     // Neither the removal of the manifest nor a restart changes the other owner's objects.
     remove(&agent, "web");
