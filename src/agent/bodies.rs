@@ -37,7 +37,7 @@ pub(super) trait PieceWriter {
     }
 }
 
-/// Any body of the agent.
+/// Any response body that the agent streams.
 pub(super) type Streamed = Box<dyn PieceWriter>;
 
 impl StreamedBody for Streamed {
@@ -165,7 +165,7 @@ impl PieceWriter for PodWatch {
 /// An `EventList`.
 #[derive(Default)]
 pub(super) struct EventList {
-    /// The order of the last event that was written.
+    /// The sequence number of the last event that was written.
     after: Option<u64>,
 }
 

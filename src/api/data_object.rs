@@ -93,7 +93,7 @@ impl DockerFormat {
         }
     }
 
-    /// Returns the key under which the Secret has the credentials.
+    /// Returns the key under which the Secret stores the credentials.
     pub fn key(self) -> &'static str {
         match self {
             DockerFormat::ConfigJson => ".dockerconfigjson",

@@ -199,7 +199,7 @@ fn no_answer(socket: &Path, e: &std::io::Error) -> Failure {
     let path = socket.display();
     match e.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            Failure::message(format!("{path}: no response for {} s; is wherry stopped?", PATIENCE.as_secs()))
+            Failure::message(format!("{path}: no response for {} s; it may be suspended or hang", PATIENCE.as_secs()))
         }
         _ => Failure::message(format!("{path}: {e}")),
     }

@@ -561,11 +561,9 @@ Events:
         assert!(text.contains("Status:          Terminating (lasts 10s)\n"), "{text}");
         let worker = "Worker:          Terminating, grace left 20s, stopping containers, no manifest defines it\n";
         assert!(text.contains(worker), "{text}");
-        assert!(
-            text.contains(&format!(
-                "Waits For:       i:1: next pull in 40s (failed 3 times)\n                 {waits}\n"
-            ))
-        );
+        assert!(text.contains(&format!(
+            "Waits For:       i:1: next pull in 40s (failed attempts: 3)\n                 {waits}\n"
+        )));
         assert!(text.contains("\n\n\nName:            web\n"), "{text}");
         assert!(text.ends_with("Conditions:  <none>\nEvents:  <none>\n"), "{text}");
     }

@@ -110,7 +110,7 @@ pub(super) fn write(directory: &Path, value: &Value) -> Result<(), String> {
     match put(&path, &value.text) {
         Err(e) if e.kind() == ErrorKind::NotFound && !value.needed => Ok(()),
         Err(e) if e.kind() == ErrorKind::NotFound => Err(format!(
-            "write {} to {}: the kernel has no such file, so this limit cannot be enforced",
+            "cannot write {} to {}: the kernel has no such file, so this limit cannot be enforced",
             value.text,
             path.display()
         )),
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(write(dir.path(), &value(false)), Ok(()));
         let error = write(dir.path(), &value(true)).unwrap_err();
         assert!(
-            error.starts_with("write 7 to ") && error.contains("memory.max: the kernel has no such file"),
+            error.starts_with("cannot write 7 to ") && error.contains("memory.max: the kernel has no such file"),
             "{error}"
         );
         let path = dir.path().join("memory.max");

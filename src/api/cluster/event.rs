@@ -21,7 +21,7 @@ pub enum Involved<'a> {
     Pod {
         name: &'a FullName,
         uid: &'a Uid,
-        /// `spec.containers{main}`; None: the pod itself.
+        /// For example `spec.containers{main}`. None: the event is about the pod itself.
         field_path: Option<&'a str>,
     },
     /// The node that reports the event.

@@ -266,7 +266,7 @@ fn metadata(metadata: &ObjectMeta, at: At<'_>, faults: &mut Faults) {
     let uid = metadata.uid.as_deref().unwrap_or_default();
     complain(syntax::uid(uid), uid, at.field("uid"), faults);
     if metadata.deletion_timestamp.is_some() {
-        faults.forbidden(at.field("deletionTimestamp"), "to remove the pod remove its manifest");
+        faults.forbidden(at.field("deletionTimestamp"), "to remove the pod, remove its manifest");
     }
     any_metadata(metadata, "pod", at, faults);
 }

@@ -104,7 +104,7 @@ impl Tunnel {
         match &mut self.state {
             TunnelState::Lookup { lookup, began } => match lookup.drive()? {
                 None if began.elapsed() >= PATIENCE => {
-                    Err(format!("wherry has not responded for {} s; is it stopped?", PATIENCE.as_secs()))
+                    Err(format!("wherry has not responded for {} s; it may be suspended or hang", PATIENCE.as_secs()))
                 }
                 None => Ok(TunnelStep::Continues),
                 Some((url, uid)) => {

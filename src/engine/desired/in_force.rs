@@ -100,7 +100,7 @@ impl Defined for Rc<DataObject> {
 /// Returns the message of an event: the document now defines the object.
 pub fn takes_over(source: &Source, object: &str, before: &str) -> String {
     let Source { path, document } = source;
-    format!("{path} (document {document}) defines {object} now, because {before} no longer defines it")
+    format!("{object} is now taken from {path} (document {document}), because {before} no longer defines it")
 }
 
 impl InForce {

@@ -83,7 +83,7 @@ pub struct Pressure {
     met: BTreeMap<(Signal, ThresholdKind), Stage>,
     /// The conditions that are true, and when a threshold of each was last met.
     conditions: BTreeMap<Condition, Boot>,
-    /// Every signal is far above its limits.
+    /// For every signal, far more is available than its thresholds require.
     calm: bool,
 }
 

@@ -129,7 +129,8 @@ impl Watches {
         }
     }
 
-    /// Updates whether the pod may change without a runtime event.
+    /// Records whether the pod may change unnoticed without a runtime event, because a process of it is not
+    /// watched.
     pub fn update_cover(&mut self, uid: &Uid, entry: &Entry, now: Boot) {
         let watches = self.by_pod.get(uid);
         // For a process that has just exited, the read is under way.

@@ -85,7 +85,7 @@ impl Machine {
             failure: times(spec.failure_threshold, 3),
             due: Boot(0),
             in_flight: None,
-            // As in a kubelet, a liveness probe counts as passed at the start, and a readiness probe does not.
+            // As in the kubelet, a liveness probe counts as passed at the start, and a readiness probe does not.
             verdict: if kind == Kind::Liveness { Verdict::Passed } else { Verdict::Open },
             last: None,
             row: 0,

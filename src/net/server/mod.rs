@@ -181,7 +181,7 @@ impl<S: StreamedBody> Server<S> {
         match connection.stream().register(registry, self.token(slot)) {
             Ok(()) => self.slots[slot] = Some(Box::new(connection)),
             Err(e) => {
-                log::warn!("failed to register a connection with the poll; closing it error={:?}", e.to_string());
+                log::warn!("failed to register a connection with epoll; closing it error={:?}", e.to_string());
             }
         }
         self.drive_slot(slot, registry, now, content);
@@ -285,7 +285,7 @@ impl<S: StreamedBody> Server<S> {
         let mut turn = Turn { now, content: &mut *content, watches_left, last_ticket: &mut self.last_ticket };
         let mut outcome = connection.drive(&mut turn);
         if let Err(e) = connection.register_source(registry, token) {
-            log::warn!("failed to register a stream with the poll; closing it error={:?}", e.to_string());
+            log::warn!("failed to register a stream with epoll; closing it error={:?}", e.to_string());
             outcome = DriveOutcome::Close;
         }
         if outcome == DriveOutcome::Again {

@@ -195,7 +195,7 @@ fn d6_a_copy_of_a_secret_never_takes_over() {
     let events = w.notices("ConflictEnded");
     assert_eq!(
         events,
-        ["/m/a-copy-of-secret-login.yaml (document 1) defines Secret default/login now, because \
+        ["Secret default/login is now taken from /m/a-copy-of-secret-login.yaml (document 1), because \
           /m/secret-login.yaml no longer defines it"]
     );
     // It stays in force when the original returns.

@@ -75,7 +75,9 @@ fn d4_a_copy_of_a_manifest_never_takes_over() {
             assert_eq!(w.shown("web"), "Running main#0:running");
             assert_eq!(
                 w.notices("ConflictEnded"),
-                ["/m/a-copy.yaml (document 1) defines pod default/web now, because /m/web.yaml no longer defines it"]
+                [
+                    "pod default/web is now taken from /m/a-copy.yaml (document 1), because /m/web.yaml no longer defines it"
+                ]
             );
             w.assert_well();
         }

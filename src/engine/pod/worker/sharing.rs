@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The reason in the pod's status and of the event.
+/// The reason that the pod's status and the event give.
 const REASON: Reason = Reason::UIDInUse;
 /// W21: how long a status read of the UID counts as recent.
 const FRESH: Duration = Duration::from_secs(2);

@@ -45,7 +45,7 @@ impl Worker {
                     worker_status.waits_for.push("its record to be written to the disk".into());
                 }
                 if let Some(s) = self.deadline.and_then(|d| left(d.at())) {
-                    worker_status.waits_for.push(format!("its activeDeadlineSeconds, in {}", words(s)));
+                    worker_status.waits_for.push(format!("its activeDeadlineSeconds to expire, in {}", words(s)));
                 }
             }
             State::Terminating(t) => {
