@@ -1,6 +1,7 @@
 //! When to try to connect to the bus again (S7): every second for a minute, then every 30 s. After a change of the
 //! socket's directory a few attempts follow quickly, because a socket exists for a moment before the bus listens on it.
-//! Every other connection uses `net::backoff`; S7 prescribes this schedule for the bus alone. It is pure: it does no I/O.
+//! Every other connection uses `net::backoff`; S7 prescribes this schedule for the bus alone.
+//! This module does no I/O.
 
 use crate::api::shutdown::retry;
 use crate::api::time::Boot;
