@@ -299,12 +299,8 @@ impl Certificate {
         self.observed(Some(stored), step.rng);
         if !is_complete {
             // An immediate second request would get the same certificate, so the longer back-off applies.
-            return self.failed(
-                "the issued certificate lacks a name or an address of the node",
-                Key::New,
-                DENIED,
-                step,
-            );
+            let why = "the issued certificate lacks a name or an address of the node";
+            return self.failed(why, Key::New, DENIED, step);
         }
         self.renewal = Renewal::default();
         self.backoff.succeeded();
