@@ -36,7 +36,8 @@ pub(super) struct Descriptor {
 pub(super) struct List {
     /// Turns of the loop since the start.
     turns: u64,
-    /// Number of containers and sandboxes whose end a pidfd has reported.
+    /// Number of events for all allocated tokens: ends that pidfds have reported, but also the events of probes, hooks,
+    /// device plugins, log watches and memory pressure.
     ends_told: u64,
     descriptors: Vec<Descriptor>,
 }
@@ -59,7 +60,8 @@ pub(super) fn list(beside: &AgentParts<'_>, engine: &Engine, config: &Config, no
             Some(token) => watched(token, fd, &file, beside, engine, config, now),
             None => unwatched(fd, &file, beside, config),
         };
-        // A pidfd reports a single event and is then closed. `ends_told` counts these events for all pidfds together.
+        // A pidfd reports a single event and is then closed. `ends_told` counts it, together with the events of all
+        // other allocated tokens.
         let events = token.map(|token| if beside.pidfds.owns(token) { 0 } else { event_loop.seen(token) });
         Descriptor { descriptor: fd, kind, watches, events, file }
     };

@@ -83,8 +83,8 @@ impl Runtime {
         }
     }
 
-    /// Starts a call that creates a sandbox. `host` has the host's DNS settings; if they could not be read (None),
-    /// the last known settings are used. Returns notices about the settings that the pod does not get.
+    /// Starts a call that creates a sandbox. `host` has the host's DNS settings; if the read gave no result in time
+    /// (None), the last known settings are used. Returns notices about the settings that the pod does not get.
     pub(super) fn run_sandbox(&mut self, sandbox: SandboxCall, host: Option<HostDns>, now: Now) -> Vec<Notice> {
         let SandboxCall { op, pod, call, deadline } = sandbox;
         let cfg = self.client.config_mut();

@@ -76,7 +76,9 @@ pub fn post(
     match status {
         200 => Ok(AgentAnswer::Done(reader)),
         // An old agent also responds with 405 to an unknown route.
-        405 => Err(Failure::message("the running wherry does not support this; restart it to upgrade it")),
+        405 => {
+            Err(Failure::message("the running wherry does not support this; restart it to run the installed version"))
+        }
         status => Ok(AgentAnswer::Refused(status, sentence(reader))),
     }
 }

@@ -11,7 +11,9 @@ pub fn run(out: &mut dyn Write, socket: &Path, on: bool) -> Result<u8, Failure> 
     match client::post_plain(socket, route)? {
         (200, words) => writeln!(out, "{}", shown(words.trim_end()))?,
         (404 | 405, _) => {
-            return Err(Failure::message("the running wherry does not support this; restart it to upgrade it"));
+            return Err(Failure::message(
+                "the running wherry does not support this; restart it to run the installed version",
+            ));
         }
         (_, words) => return Err(Failure::message(words.trim_end().to_owned())),
     }

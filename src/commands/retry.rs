@@ -22,7 +22,9 @@ pub fn run(out: &mut dyn Write, socket: &Path, target: &PodTarget) -> Result<u8,
             }
             // An agent without this route responds with 405.
             (405, _) => {
-                return Err(Failure::message("the running wherry does not support this; restart it to upgrade it"));
+                return Err(Failure::message(
+                    "the running wherry does not support this; restart it to run the installed version",
+                ));
             }
             (_, words) => refused.push(words),
         }

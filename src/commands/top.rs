@@ -141,7 +141,7 @@ fn used(before: Option<&ContainerUsage>, now: &ContainerUsage) -> Used {
         let spent = now.cpu_nanos?.checked_sub(b.cpu_nanos?)?;
         u64::try_from(u128::from(spent) * 1_000_000_000 / u128::from(took)).ok()
     };
-    // A runtime that takes samples only rarely returns the same values twice. It may report the CPU usage itself.
+    // A runtime that takes samples rarely may return the same values twice. It may report the CPU usage itself.
     let cpu = before.and_then(between).or(now.cpu_nano_cores);
     Used { cpu, memory: now.memory_bytes, restarts: u64::from(now.restarts) }
 }

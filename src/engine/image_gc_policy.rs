@@ -6,9 +6,9 @@ use std::time::Duration;
 /// The settings, with the kubelet's defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ImageGcPolicy {
-    /// `imageGCHighThresholdPercent`. The garbage collection starts at this disk usage; 100 disables it.
+    /// `imageGCHighThresholdPercent`: from this disk usage on, images are removed to free space; 100 disables this.
     pub high_percent: u8,
-    /// `imageGCLowThresholdPercent`: the garbage collection stops at this disk usage.
+    /// `imageGCLowThresholdPercent`: the disk usage at which such a removal stops.
     pub low_percent: u8,
     /// `imageMinimumGCAge`: an image that was detected more recently stays.
     pub min_age: Duration,

@@ -183,7 +183,7 @@ families! {
         "Number of failed requests for and renewals of the serving certificate of the node.";
     Gauge API_SERVER_CONNECTED = "wherry_api_server_connected" []
         "1 while the API server of the cluster responds and the node is registered there; 0 without a cluster.";
-    Gauge WAITING_EVENTS = "wherry_events_waiting" [] "Number of events that have not been sent to the API server yet.";
+    Gauge WAITING_EVENTS = "wherry_events_waiting" [] "Number of events that the API server has not received yet.";
     Counter LOST_EVENTS = "wherry_events_lost_total" []
         "Number of events dropped because the queue was full while the API server was unavailable.";
     Gauge NODE_NAME_CONFLICT = "wherry_node_name_conflict" [] "1 while another machine acts as this node.";

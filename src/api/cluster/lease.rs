@@ -56,8 +56,8 @@ pub fn new(node: &str, uid: &str, duration_s: u32, now: Wall) -> String {
     serde_json::to_string(&lease).unwrap_or_default()
 }
 
-/// Returns a renewal as a merge patch. The patch has a tenth of the size of a kubelet's PUT and needs no version, but
-/// does not notice that another holder has taken the lease.
+/// Returns a renewal as a merge patch. The patch is much smaller than a kubelet's PUT and needs no version, but does
+/// not notice that another holder has taken the lease.
 ///
 /// `managed`: the server keeps `managedFields`, the list of the fields that each client has set. Otherwise, an empty
 /// entry in the patch removes the list from the object.

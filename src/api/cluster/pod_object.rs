@@ -70,9 +70,9 @@ pub struct Deletion {
 /// Why the node cannot run the pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Rejection {
-    /// The pod only has fields that this version does not support.
+    /// All faults are fields that this version does not support.
     Unsupported(Vec<Violation>),
-    /// The pod has fields that are not valid.
+    /// There are other faults, such as fields that are not valid.
     Invalid(Vec<Violation>),
 }
 

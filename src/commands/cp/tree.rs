@@ -32,7 +32,7 @@ impl Tree {
     /// Without a name, the content of the copy goes into the directory itself.
     ///
     /// # Errors
-    /// The parent directory of the target cannot be opened.
+    /// The directory in which the copy is created (the target or its parent) cannot be opened.
     pub fn open(target: &Path, name: Option<&str>) -> io::Result<Tree> {
         let directory = |path: &Path| openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         if let (true, Some(name)) = (target.is_dir(), name) {

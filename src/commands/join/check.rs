@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// The difference between the clocks, in seconds, from which new certificates are not valid yet on this machine. The
+/// The difference between the clocks, in seconds, from which new certificates may not be valid yet on this machine. The
 /// control plane backdates certificates by only five minutes.
 const CLOCK_ERROR: i64 = 300;
 const CLOCK_WARNING: i64 = 30;

@@ -183,7 +183,7 @@ fn name_for(url: &str, config: &Config) -> Result<Option<String>, String> {
     let shown = printable::line(url);
     let bad = |why: &str| format!("\"{shown}\" {why}; write it like https://10.0.0.5:{USUAL_PORT}");
     if !url.chars().all(|c| c.is_ascii_graphic()) {
-        return Err(bad("contains characters other than printable ASCII"));
+        return Err(bad("contains a space, or characters other than printable ASCII"));
     }
     let uri: http::Uri = url.parse().map_err(|_| bad("is not a URL"))?;
     if uri.scheme_str() != Some("https") {
@@ -265,8 +265,8 @@ mod tests {
             ("10.0.0.5:6443", "https://"),
             ("https://", "is not a URL"),
             ("", "is not a URL"),
-            ("https://a b", "contains characters other than"),
-            ("https://a\n", "contains characters other than"),
+            ("https://a b", "contains a space, or characters other than"),
+            ("https://a\n", "contains a space, or characters other than"),
             ("https://user:secret@a", "has more than a host and a port"),
             ("https://a?b", "has more than a host and a port"),
         ] {

@@ -87,7 +87,7 @@ impl Input<'_> {
             .is_some_and(|w| w.state.is_outdated())
     }
 
-    /// Returns true if the pod started under a previous process, and its status has not been read yet.
+    /// Returns true if the pod is in Sync, and its current status is not known (`State::is_unread`).
     fn is_unread(&self, worker: &Worker) -> bool {
         self.cache.get(&worker.uid).is_some_and(|e| worker.state.is_unread(e))
     }

@@ -27,12 +27,12 @@ const MOST: usize = 1000;
 /// The number of events in a record.
 const PART: u64 = 50;
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// An event that the server has not stored after this many attempts is dropped. A kubelet also tries twelve times.
+/// An event that the server still refuses after this many attempts is dropped. A kubelet also tries twelve times.
 const ATTEMPTS: u32 = 12;
 /// An event is written to its record after this delay, so that a pod in a crash loop does not wear out flash memory.
 const WRITE_DELAY: Duration = Duration::from_secs(10);
-/// An event is a repetition if it equals one of this many latest events, whose series is younger than
-/// `LONGEST_SERIES`. A kubelet has the same limits.
+/// An event is a repetition if it equals one of this many latest events. If the server has that one already, its
+/// series must be younger than `LONGEST_SERIES`.
 const REMEMBERED: usize = 128;
 const LONGEST_SERIES: Duration = Duration::from_secs(600);
 

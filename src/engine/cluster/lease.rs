@@ -1,8 +1,8 @@
 //! The node's lease, which is renewed every ten seconds (see `traffic`), so that the control plane knows that the
 //! node is alive.
 //!
-//! A renewal patches only the time. It needs no previous read and no resource version, and has a fifth of the size of
-//! a kubelet's update.
+//! A renewal patches only the time. It needs no previous read and no resource version, and is much smaller than a
+//! kubelet's update.
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};

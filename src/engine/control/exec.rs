@@ -101,7 +101,8 @@ pub fn container_of<'a>(pod: &'a Pod, named: Option<&str>) -> Result<&'a str, Re
 
 /// Returns the id of the newest instance of a container. The instance has to be running.
 ///
-/// # Errors The container is not running.
+/// # Errors
+/// The container is not running.
 pub fn running(facts: &[ContainerFact], name: &str) -> Result<ContainerId, NotRunning> {
     let Some(fact) = facts.iter().filter(|c| c.name == name).max_by_key(|c| c.attempt) else {
         return Err(NotRunning::Absent);

@@ -25,7 +25,8 @@ const DEADLINE_EXCEEDED: u32 = 4;
 /// Turns a response that reports a command's timeout as a result into an error. In CRI-O, this is the exit code -1,
 /// which no command has, with the text "command timed out".
 ///
-/// # Errors The error of `result`, or the timeout.
+/// # Errors
+/// The error of `result`, or the timeout.
 pub fn judged(result: Result<Answer, OpError>) -> Result<Answer, OpError> {
     match result {
         Ok(Answer::Executed(output)) if is_timeout(&output) => {

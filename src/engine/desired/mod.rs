@@ -263,7 +263,7 @@ impl Desired {
     }
 
     /// R1: lets a document keep the UID of the pod that it continues: either the pod is the same version under
-    /// another UID, or it is running and differs only in resources.
+    /// another UID, or it is running and can be changed to the new version in place.
     fn continue_resized<'w>(&mut self, resized: impl Fn(&Pod) -> Option<&'w Rc<Pod>>) {
         for pod in self.manifests.iter_mut().filter(|pod| !pod.has_own_uid()) {
             let current = match &self.sources {

@@ -32,7 +32,8 @@ pub fn write(unused: &Unused) -> String {
     serde_json::to_string(&Record { version: VERSION, unused_seconds: unused.clone() }).unwrap_or_default()
 }
 
-/// # Errors The record is damaged or has an unknown version.
+/// # Errors
+/// The record is damaged or has an unknown version.
 pub fn read(text: &str) -> Result<Unused, String> {
     match serde_json::from_str(text) {
         Ok(Record { version: VERSION, unused_seconds }) => Ok(unused_seconds),

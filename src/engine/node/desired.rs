@@ -90,7 +90,8 @@ impl Engine {
         self.claim(&chosen);
         self.compare_with_workers(chosen);
         self.shorten_deletions();
-        // The last run may have ended after the cordon, but before it recorded that the evicted pods start again.
+        // The last run may have ended after the end of the cordon, but before it recorded that the evicted pods start
+        // again.
         self.release_evicted();
         self.pleg.without_worker.claimed(|uid| self.workers.contains_key(uid));
         self.data_changed();
@@ -329,7 +330,8 @@ impl Engine {
         self.pleg.add(uid.clone(), entry);
     }
 
-    /// A10: returns true if the version before this one is bound to the node. Then the new version is bound too.
+    /// A10: returns true if the version before this one is bound to the node, and neither drained nor evicted. Then
+    /// the new version is bound too.
     fn follows_bound(&self, worker: &Worker) -> bool {
         let before = self.desired.names().pods(&worker.name).filter_map(|uid| self.workers.get(uid));
         let mut before = before.filter(|w| w.pod.is_some() && w.history.is_bound());

@@ -44,7 +44,8 @@ pub fn write(record: &Record) -> String {
     .to_string()
 }
 
-/// # Errors If the text is not JSON, a field is missing or invalid, or the version is unknown.
+/// # Errors
+/// The text is not JSON, a field is missing or invalid, or the version is unknown.
 pub fn read(text: &str) -> Result<Record, RecordError> {
     use RecordError::{Invalid, Missing};
     let value = record_error::parse(text, VERSION)?;

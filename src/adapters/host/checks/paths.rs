@@ -82,7 +82,8 @@ fn disk(directory: &ConfiguredDirectory) -> Option<(u64, Finding)> {
     Some((device, room(there, statvfs(there).map_err(|e| e.to_string()))))
 }
 
-/// Returns why the file system of this directory accepts no data; None if it does. The cause may be temporary.
+/// Returns why the file system of this directory accepts no data; None if it does, or if it cannot be examined. The
+/// cause may be temporary.
 pub fn is_stuck(directory: &Path) -> Option<&'static str> {
     let room = statvfs(nearest(directory)).ok()?;
     if room.f_flag.contains(StatVfsMountFlags::RDONLY) {

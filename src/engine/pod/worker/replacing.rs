@@ -1,4 +1,4 @@
-//! C2: an API server can change a pod's images. A running container with an old image is replaced.
+//! C2: the images of a pod of the API server can change. A running container with an old image is replaced.
 //!
 //! Before the first container is stopped, the record contains the new images and all containers that are replaced. So
 //! a replaced container starts again whatever the restart policy is, even if Wherry is killed in between.
