@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const NAMES: [&str; 21] = [
-    // It ends by its own clock, so it starts alone.
+    // Its deadline runs from its start, so it starts alone.
     "14-deadline",
     SIDECAR,
     "01-plain",
@@ -36,10 +36,11 @@ const NAMES: [&str; 21] = [
     "21-sharepid",
 ];
 
-/// Its sidecar ends when the test lets it (`end_sidecar`), so that a slow machine has enough time to start the pod.
+/// The pod whose sidecar ends when the test lets it (`end_sidecar`), so that a slow machine has enough time to start the
+/// main container before.
 const SIDECAR: &str = "15d-sidecar";
 
-/// So many of them start before the others.
+/// The number of pods at the beginning of `NAMES` that run before the next one starts.
 const STARTS_ALONE: usize = 1;
 
 /// An intended difference.
@@ -499,8 +500,8 @@ fn end_sidecar(agent: &Agent, seen: &Seen, pods: &[Pod]) {
     let ready = |name: &str| statuses.iter().find(|s| s["name"] == name && s["ready"] == true);
     if let (Some(side), Some(_)) = (ready("side"), ready("main")) {
         let (_, id) = side["containerID"].as_str().expect("an id").split_once("://").expect("a runtime");
-        // The container may already be ending.
-        let _ = fs::write(format!("/proc/{}/root/end", agent.cri().container_pid(id)), "");
+        // Its end may not be shown yet.
+        let _ = agent.cri().exec_if_running(id, &["touch", "/end"]);
     }
 }
 

@@ -233,12 +233,17 @@ impl Cri {
 
     /// Runs a command in a container. Returns the exit code and standard output.
     pub fn exec(&mut self, id: &str, command: &[&str]) -> (i32, String) {
+        self.exec_if_running(id, command).expect("ExecSync")
+    }
+
+    /// Runs a command in a container. Returns the exit code and standard output; None if the container has ended.
+    pub fn exec_if_running(&mut self, id: &str, command: &[&str]) -> Option<(i32, String)> {
         let mut request = ExecSyncRequest::new();
         request.container_id = id.to_string();
         request.cmd = command.iter().map(|s| s.to_string()).collect();
         request.timeout = 60;
-        let answer: ExecSyncResponse = self.runtime("ExecSync", &request).expect("ExecSync");
-        (answer.exit_code, String::from_utf8_lossy(&answer.stdout).into_owned())
+        let answer: ExecSyncResponse = self.runtime("ExecSync", &request).ok()?;
+        Some((answer.exit_code, String::from_utf8_lossy(&answer.stdout).into_owned()))
     }
 
     /// Returns the URL for streaming a command in a container.
