@@ -10,6 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+/// Why an older agent refuses a request: it does not know the route.
+pub const UNSUPPORTED: &str = "the running wherry does not support this; restart it to run the installed version";
+
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time limit while a user waits for a shell completion.
 const HURRY: Duration = Duration::from_secs(2);
@@ -76,9 +79,7 @@ pub fn post(
     match status {
         200 => Ok(AgentAnswer::Done(reader)),
         // An old agent also responds with 405 to an unknown route.
-        405 => {
-            Err(Failure::message("the running wherry does not support this; restart it to run the installed version"))
-        }
+        405 => Err(Failure::message(UNSUPPORTED)),
         status => Ok(AgentAnswer::Refused(status, sentence(reader))),
     }
 }
@@ -200,9 +201,10 @@ pub fn print<T: serde::de::DeserializeOwned>(
 fn no_answer(socket: &Path, e: &std::io::Error) -> Failure {
     let path = socket.display();
     match e.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            Failure::message(format!("{path}: no response for {} s; it may be suspended or hang", PATIENCE.as_secs()))
-        }
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Failure::message(format!(
+            "{path}: no response for {} s; wherry may be suspended or hanging, see systemctl status wherry",
+            PATIENCE.as_secs()
+        )),
         _ => Failure::message(format!("{path}: {e}")),
     }
 }

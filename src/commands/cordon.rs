@@ -10,11 +10,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, on: bool) -> Result<u8, Failure> 
     let route = if on { "/cordon" } else { "/uncordon" };
     match client::post_plain(socket, route)? {
         (200, words) => writeln!(out, "{}", shown(words.trim_end()))?,
-        (404 | 405, _) => {
-            return Err(Failure::message(
-                "the running wherry does not support this; restart it to run the installed version",
-            ));
-        }
+        (404 | 405, _) => return Err(Failure::message(client::UNSUPPORTED)),
         (_, words) => return Err(Failure::message(words.trim_end().to_owned())),
     }
     out.flush()?;

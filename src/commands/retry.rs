@@ -21,11 +21,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, target: &PodTarget) -> Result<u8,
                 writeln!(out, "{}", shown(&words))?;
             }
             // An agent without this route responds with 405.
-            (405, _) => {
-                return Err(Failure::message(
-                    "the running wherry does not support this; restart it to run the installed version",
-                ));
-            }
+            (405, _) => return Err(Failure::message(client::UNSUPPORTED)),
             (_, words) => refused.push(words),
         }
     }

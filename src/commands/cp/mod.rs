@@ -123,7 +123,7 @@ impl Container<'_> {
 
     /// Waits for the end of `tar`. If tar has failed, its failure is reported, because it is the cause of an error on
     /// this side (`ours`). The exception is an error on this side while tar still runs: tar would then fail only
-    /// because nobody reads its output.
+    /// because no process reads its output.
     fn finish(&self, bytes: Bytes, ours: Option<&std::io::Error>) -> Result<(), Failure> {
         if ours.is_some_and(|e| e.kind() != std::io::ErrorKind::BrokenPipe) && !bytes.has_ended() {
             return Ok(());

@@ -103,9 +103,10 @@ impl Tunnel {
     pub fn drive(&mut self) -> Result<TunnelStep, String> {
         match &mut self.state {
             TunnelState::Lookup { lookup, began } => match lookup.drive()? {
-                None if began.elapsed() >= PATIENCE => {
-                    Err(format!("wherry has not responded for {} s; it may be suspended or hang", PATIENCE.as_secs()))
-                }
+                None if began.elapsed() >= PATIENCE => Err(format!(
+                    "wherry has not responded for {} s; it may be suspended or hanging, see systemctl status wherry",
+                    PATIENCE.as_secs()
+                )),
                 None => Ok(TunnelStep::Continues),
                 Some((url, uid)) => {
                     self.state = TunnelState::Open(Box::new(Open::new(&url, self.remote)?));
