@@ -355,8 +355,8 @@ impl Certificate {
                 }
             },
             (Some(refusal), false) if refusal.failure == Failure::AlreadyExists => self.wait(pending, step),
-            // The request was never created, or the server removed it because nobody approved it for a day. So it is
-            // created again.
+            // The request was never created, or the server removed it because it was not approved within a day. So it
+            // is created again.
             (Some(refusal), true) if refusal.failure == Failure::NotFound => {
                 self.renewal = Renewal::default();
                 self.backoff.failed(RETRIES, step.now, step.rng);

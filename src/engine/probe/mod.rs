@@ -1,6 +1,6 @@
 //! Container probes: when each is due, and the meaning of its results. This corresponds to the kubelet's prober worker.
 //!
-//! A startup probe gates the other two. Results belong to one container instance: they begin anew for a new
+//! A startup probe gates the other two. Results belong to one container instance: they begin again for a new
 //! container, and for a container that a restarted Wherry finds running. The worker acts on a verdict (`ready`, a
 //! kill).
 

@@ -1,6 +1,6 @@
-//! A node of a real cluster: its cost and its latency (`node`), its return to an API server that was away (`back`), and many pods at
-//! once (`crowd`), and its memory after many pod lives (`soak`). Times are from the audit log of the API server, from its answers,
-//! and from the runtime and its log.
+//! A node of a real cluster: its cost and its latency (`node`), its return to an API server that was unreachable
+//! (`back`), many pods at once (`crowd`), and its memory after many pod lives (`soak`). Times are from the audit log of
+//! the API server, from its responses, and from the runtime and its log.
 //!
 //! Each part has a control plane of its own, so that no work or log of another part is left.
 

@@ -11,7 +11,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Clears the timer at the beginning of a step, which requests its times anew.
+    /// Clears the timer at the beginning of a step, which requests its times again.
     pub fn clear(&mut self) {
         self.wake = None;
     }
