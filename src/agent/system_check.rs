@@ -120,6 +120,7 @@ fn wanted(config: &Config, patience: Duration) -> CheckSettings {
     CheckSettings {
         cgroups: start::cgroup_names(config),
         seccomp_default: config.seccomp_default,
+        pods_swap: config.limited_swap,
         directories,
         now: clock::now().wall,
         patience,

@@ -1,5 +1,6 @@
 //! Checks the cgroup hierarchies: v1, v2 or both, and whether limits of pods can be enforced.
 
+use super::raspberry_pi;
 use super::roots::Roots;
 use crate::adapters::cgroups::{Cgroups, Tree};
 use crate::api::cgroups::{CgroupDriver, CgroupNames};
@@ -27,8 +28,10 @@ pub(super) fn inspect(roots: &Roots, names: &CgroupNames) -> Vec<Finding> {
     // The agent reports the same problems at its start: the mount, cpu, memory, `cgroupRoot`.
     let troubles = Tree::new(cgroups).troubles();
     let mut found = vec![if !troubles.is_empty() {
-        // The messages contain the remedy.
-        Finding { check: "cgroups", level: Level::Error, message: troubles.join("; "), remedy: None }
+        // The messages contain the remedy. On some boards, there is more to say.
+        let remedy =
+            Some(()).filter(|()| missing.contains(&"memory")).and_then(|()| raspberry_pi::memory_controller(roots));
+        Finding { check: "cgroups", level: Level::Error, message: troubles.join("; "), remedy }
     } else if !missing.is_empty() {
         let message = format!("no controller {}: these limits of pods have no effect", missing.join(", "));
         Finding::warning("cgroups", message, "use a kernel with CONFIG_CGROUP_PIDS, and mount the controller")
@@ -53,19 +56,18 @@ pub(super) fn inspect(roots: &Roots, names: &CgroupNames) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::roots::fake;
     use super::*;
     use std::fs;
     use std::path::Path;
 
     fn roots(mountinfo: &str) -> (tempfile::TempDir, Roots) {
-        let dir = tempfile::tempdir().unwrap();
-        let below = |name: &str| dir.path().join(name);
-        fs::create_dir_all(below("proc/self")).unwrap();
-        fs::create_dir_all(below("sys/fs/cgroup")).unwrap();
-        fs::create_dir_all(below("run")).unwrap();
-        let mountinfo = mountinfo.replace("CGROUP", below("sys/fs/cgroup").to_str().unwrap());
-        fs::write(below("proc/self/mountinfo"), mountinfo).unwrap();
-        let roots = Roots { proc: below("proc"), sys: below("sys"), run: below("run") };
+        let (dir, roots) = fake(&[("proc/self/mountinfo", "")]);
+        let cgroup = roots.sys.join("fs/cgroup");
+        fs::create_dir_all(&cgroup).unwrap();
+        fs::create_dir_all(&roots.run).unwrap();
+        let mountinfo = mountinfo.replace("CGROUP", cgroup.to_str().unwrap());
+        fs::write(roots.proc.join("self/mountinfo"), mountinfo).unwrap();
         (dir, roots)
     }
 
@@ -107,6 +109,11 @@ mod tests {
         let finding = only(&bad);
         assert_eq!(finding.level, Level::Error);
         assert!(finding.message.contains("the memory controller") && finding.message.contains("cgroup_enable=memory"));
+        assert_eq!(finding.remedy, None);
+        // Only some boards disable the controller in a file that is known here.
+        fs::create_dir_all(bad.proc.join("device-tree")).unwrap();
+        fs::write(bad.proc.join("device-tree/model"), "Raspberry Pi 3 Model B Rev 1.2\0").unwrap();
+        assert!(only(&bad).remedy.is_some_and(|remedy| remedy.contains("cmdline.txt on the boot partition")));
         let (_dir, few) = v2("cpu memory\n");
         let finding = only(&few);
         assert!(finding.level == Level::Warning && finding.message.contains("no controller pids"), "{finding:?}");

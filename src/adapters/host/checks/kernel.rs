@@ -126,22 +126,10 @@ fn apparmor(roots: &Roots) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use super::super::roots::fake as roots;
     use super::*;
     use crate::api::finding::Level;
     use std::fs;
-
-    /// Creates a fake /proc and /sys below a temporary directory.
-    fn roots(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
-        let dir = tempfile::tempdir().unwrap();
-        for (path, content) in files {
-            let path = dir.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, content).unwrap();
-        }
-        let below = |name: &str| dir.path().join(name);
-        let roots = Roots { proc: below("proc"), sys: below("sys"), run: below("run") };
-        (dir, roots)
-    }
 
     #[test]
     fn a_missing_kernel_feature_is_reported_with_a_remedy() {

@@ -5,8 +5,11 @@
 //!
 //! - `kernel`: modules, limits, privileges of this process, AppArmor;
 //! - `cgroups`: mounted hierarchies and their controllers;
+//!   `raspberry_pi` knows why one of them is missing on that board;
 //! - `paths`: directories, permissions, free space;
-//! - `clock`: whether the clock is set and synchronised;
+//! - `storage`: whether what is written survives a reboot;
+//! - `swap`: where the kernel swaps to;
+//! - `clock`: whether the clock is set and synchronised, and goes on without power;
 //! - `cni`: the network configuration, in the directories that the runtime reports.
 
 mod cgroups;
@@ -14,7 +17,10 @@ mod clock;
 pub mod cni;
 mod kernel;
 mod paths;
+mod raspberry_pi;
 mod roots;
+mod storage;
+mod swap;
 
 pub use paths::{ConfiguredDirectory, Purpose, hangs, is_stuck};
 pub use roots::Roots;
@@ -29,6 +35,8 @@ use std::time::Duration;
 pub struct CheckSettings {
     pub cgroups: CgroupNames,
     pub seccomp_default: bool,
+    /// Whether pods share the machine's swap (`swapBehavior: LimitedSwap`).
+    pub pods_swap: bool,
     pub directories: Vec<ConfiguredDirectory>,
     pub now: Wall,
     /// The maximum time to wait for directories on file systems that do not respond.
@@ -40,7 +48,8 @@ pub struct CheckSettings {
 pub fn machine(roots: &Roots, wanted: &CheckSettings) -> Vec<Finding> {
     let mut found = kernel::inspect(roots, wanted.seccomp_default);
     found.extend(cgroups::inspect(roots, &wanted.cgroups));
-    found.extend(paths::inspect(&wanted.directories, wanted.patience));
+    found.extend(paths::inspect(roots, &wanted.directories, wanted.patience));
+    found.push(swap::inspect(roots, wanted.pods_swap));
     found.push(clock::inspect(roots, wanted.now));
     found
 }

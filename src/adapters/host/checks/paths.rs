@@ -3,6 +3,8 @@
 //! statvfs(2) a full one. A path can be on a file system that hangs, so each check runs on its own thread, and a
 //! timeout is a finding, too.
 
+use super::roots::Roots;
+use super::storage;
 use crate::api::finding::Finding;
 use crate::foreign::{self, NoAnswer};
 use rustix::fs::{Access, StatVfs, StatVfsMountFlags, access, statvfs};
@@ -41,10 +43,10 @@ pub struct ConfiguredDirectory {
 }
 
 /// Checks all directories. Waits at most `patience` for each.
-pub(super) fn inspect(directories: &[ConfiguredDirectory], patience: Duration) -> Vec<Finding> {
+pub(super) fn inspect(roots: &Roots, directories: &[ConfiguredDirectory], patience: Duration) -> Vec<Finding> {
     let ask = |directory: &ConfiguredDirectory| {
-        let of_thread = directory.clone();
-        foreign::start(move || (one(&of_thread), disk(&of_thread)))
+        let (directory, roots) = (directory.clone(), roots.clone());
+        foreign::start(move || (one(&directory), lost(&roots, &directory), disk(&directory)))
     };
     let asked: Vec<_> = directories.iter().map(|directory| (directory, ask(directory))).collect();
     let mut found = Vec::new();
@@ -52,8 +54,9 @@ pub(super) fn inspect(directories: &[ConfiguredDirectory], patience: Duration) -
     let mut devices = BTreeSet::new();
     for (directory, asked) in asked {
         match asked.answer(patience) {
-            Ok((finding, disk)) => {
+            Ok((finding, lost, disk)) => {
                 found.push(finding);
+                found.extend(lost);
                 // Each file system has one finding.
                 disks.extend(disk.filter(|(device, _)| devices.insert(*device)).map(|(_, finding)| finding));
             }
@@ -72,6 +75,12 @@ pub fn hangs(check: &'static str, path: &Path, field: &str, why: &NoAnswer) -> F
          {field}"
     );
     Finding::error(check, format!("{shown}: {why}"), remedy)
+}
+
+/// Returns a finding if a reboot loses Wherry's own records. (Logs in memory are a way to spare a flash card.)
+fn lost(roots: &Roots, directory: &ConfiguredDirectory) -> Option<Finding> {
+    let ConfiguredDirectory { check, path, field, .. } = directory;
+    if *check == "state" { storage::inspect(roots, path, nearest(path), field) } else { None }
 }
 
 /// Returns the device of a directory's file system, and the finding for its free space; None if the directory needs no
@@ -124,9 +133,10 @@ fn one(directory: &ConfiguredDirectory) -> Finding {
         let what = if there.is_some() { "cannot be written" } else { "does not exist and cannot be created" };
         let at = if there.is_some() { String::new() } else { format!("{}: ", nearest.display()) };
         let remedy = match e {
-            rustix::io::Errno::ROFS => {
-                format!("mount -o remount,rw the file system of {}, or change {field}", nearest.display())
-            }
+            rustix::io::Errno::ROFS => format!(
+                "mount -o remount,rw the file system of {}, mount a writable one at {shown}, or change {field}",
+                nearest.display()
+            ),
             _ => format!("allow this user to write {}, or change {field}", nearest.display()),
         };
         return Finding::error(check, format!("{shown} {what}: {at}{e}"), remedy);
@@ -180,7 +190,12 @@ fn room(path: &Path, room: Result<StatVfs, String>) -> Finding {
     let remedy = "free space there (journalctl --vacuum-size=100M, crictl rmi --prune), or use a larger disk";
     if room.f_flag.contains(StatVfsMountFlags::RDONLY) {
         let message = format!("{shown} is read-only: wherry cannot write records, and new pods cannot start");
-        return Finding::error("disk", message, "mount -o remount,rw it; dmesg shows whether the disk is broken");
+        return Finding::error(
+            "disk",
+            message,
+            "mount -o remount,rw it; dmesg shows whether the disk is broken; on a read-only root, mount a writable file system at \
+             the directory that needs it",
+        );
     }
     if free < NO_ROOM {
         return Finding::error(
@@ -206,6 +221,7 @@ fn room(path: &Path, room: Result<StatVfs, String>) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use super::super::roots::fake;
     use super::*;
     use crate::api::finding::Level;
     use std::fs;
@@ -274,13 +290,15 @@ mod tests {
     }
 
     #[test]
-    fn each_file_system_is_reported_once() {
+    fn each_file_system_is_reported_once_and_only_records_must_survive_a_reboot() {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path();
         fs::set_permissions(d, fs::Permissions::from_mode(0o700)).unwrap();
-        let both = [directory(&d.join("a"), Purpose::Keep), directory(&d.join("b"), Purpose::Keep)];
-        let found = inspect(&both, Duration::from_secs(60));
-        assert_eq!(found.iter().map(|f| f.check).collect::<Vec<_>>(), ["state", "state", "disk"]);
+        let mut both = [directory(&d.join("a"), Purpose::Keep), directory(&d.join("b"), Purpose::Keep)];
+        both[1].check = "logs";
+        let (_proc, roots) = fake(&[("proc/self/mountinfo", "1 0 0:30 / / rw - tmpfs tmpfs rw\n")]);
+        let found = inspect(&roots, &both, Duration::from_secs(60));
+        assert_eq!(found.iter().map(|f| f.check).collect::<Vec<_>>(), ["state", "storage", "logs", "disk"]);
         assert_eq!(is_stuck(&d.join("a/b")), None);
     }
 }
