@@ -16,6 +16,8 @@ KUBECTL ?= $(if $(RUNTIME),1.36,1.20 1.32 1.36)
 CONTROL_PLANE ?= build
 # Passed to the test programs: a filter, --nocapture, ...
 ARGS ?=
+# The architecture of the packages, in the packages' words. Empty: this machine's.
+export ARCH ?=
 DESTDIR ?=
 PREFIX ?= /usr
 
@@ -33,11 +35,11 @@ build: ## development build: target/debug/wherry
 release: ## release build: target/release/wherry
 	$(CARGO) build --release
 
-deb: ## package for Debian and similar: target/package/*.deb
+deb: ## package for Debian and similar: target/package/*.deb; ARCH=arm64 or armhf (on Debian 12)
 	@tests/lab/install.sh build packages
 	@source tests/lab/common.sh && as_caller packaging/deb.sh
 
-rpm: ## package for Fedora and similar: target/package/*.rpm
+rpm: ## package for Fedora and similar: target/package/*.rpm; ARCH=aarch64 or armv7hl (on Debian 12)
 	@tests/lab/install.sh build packages
 	@source tests/lab/common.sh && as_caller packaging/rpm.sh
 

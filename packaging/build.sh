@@ -1,5 +1,6 @@
 #!/bin/bash
-# Creates the files of the deb and the rpm as a tree: `build.sh DIRECTORY` (replaced if it exists).
+# Creates the files of the deb and the rpm as a tree: `build.sh DIRECTORY [arm64|armhf]` (replaced if it exists). Without an
+# architecture, the binary is for this machine's.
 #
 # Two builds of one commit give the same bytes, in any directory: times come from the commit (SOURCE_DATE_EPOCH), and the
 # paths in the binary's panic messages are rewritten. WHERRY_BINARY=FILE: pack this binary instead of building one.
@@ -7,7 +8,8 @@ set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../tests/lab/common.sh"
 
-tree=${1:?usage: build.sh DIRECTORY}
+tree=${1:?usage: build.sh DIRECTORY [arm64|armhf]}
+architecture=${2:-}
 cd "$PROJECT"
 SOURCE_DATE_EPOCH=$(packaging/version.sh date)
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
@@ -22,6 +24,9 @@ remap() {
 
 if [ -n "${WHERRY_BINARY:-}" ]; then
 	binary=$WHERRY_BINARY
+elif [ -n "$architecture" ]; then
+	WHERRY_RUSTFLAGS=$(remap) "$LAB/cross.sh" "$architecture" cargo build --release --locked --bin wherry --target-dir "$build" >&2
+	binary=$build/$("$LAB/cross.sh" "$architecture" triple)/release/wherry
 else
 	CARGO_ENCODED_RUSTFLAGS=$(remap) "$LAB/cargo.sh" build --release --locked --bin wherry --target-dir "$build" >&2
 	binary=$build/release/wherry

@@ -2,7 +2,7 @@
 # `make deb`: builds target/package/wherry_VERSION_ARCHITECTURE.deb with dpkg's own tools. Prints its path.
 #
 # cargo-deb takes minutes to build and supports neither dpkg-shlibdeps' symbol files nor the scripts of a purge. WHERRY_REVISION=2
-# builds a later revision (to test the upgrade).
+# builds a later revision (to test the upgrade). ARCH=arm64 or armhf builds for another architecture (tests/lab/cross.sh).
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../tests/lab/common.sh"
@@ -14,9 +14,16 @@ umask 022
 out=${WHERRY_PACKAGES:-$PROJECT/target/package}
 tree=$out/deb
 version=$(packaging/version.sh upstream)-$(packaging/version.sh revision)
-architecture=$(dpkg --print-architecture)
+here=$(dpkg --print-architecture)
+architecture=${ARCH:-$here}
+other=
+case $architecture in
+"$here") ;;
+arm64 | armhf) other=$architecture ;;
+*) die "ARCH=$architecture: a deb can be built for $here, arm64 and armhf" ;;
+esac
 
-packaging/build.sh "$tree"
+packaging/build.sh "$tree" $other
 
 documents=$tree/usr/share/doc/wherry
 install -D -m 644 packaging/deb/copyright "$documents/copyright"
@@ -44,7 +51,14 @@ gzip -9nc "$source/debian/changelog" >"$documents/changelog.Debian.gz"
 
 control=$tree/DEBIAN
 install -d -m 755 "$control"
-(cd "$source" && dpkg-shlibdeps -Tsubstvars -e"$tree/usr/bin/wherry")
+# The libraries of another architecture are not installed here, so dpkg-shlibdeps reads their unpacked packages.
+unpacked=()
+if [ -n "$other" ]; then
+	sysroot=$("$LAB/cross.sh" "$other")
+	for package in "$(dirname "$sysroot")/depended-on/$other"/*; do unpacked+=("-S$package"); done
+fi
+export DEB_HOST_ARCH=$architecture
+(cd "$source" && dpkg-shlibdeps -Tsubstvars "${unpacked[@]}" -e"$tree/usr/bin/wherry")
 (cd "$source" && dpkg-gencontrol -pwherry -Tsubstvars -P"$tree" -O >"$control/control")
 for script in postinst prerm postrm; do install -m 755 "packaging/deb/$script" "$control/$script"; done
 printf '/etc/wherry/config.yaml\n' >"$control/conffiles"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # `make rpm`: builds target/package/wherry-VERSION.ARCHITECTURE.rpm with rpmbuild. Prints its path. WHERRY_REVISION=2 builds a later
-# revision.
+# revision. ARCH=aarch64 or armv7hl builds for another architecture (tests/lab/cross.sh).
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../tests/lab/common.sh"
@@ -13,8 +13,16 @@ out=${WHERRY_PACKAGES:-$PROJECT/target/package}
 tree=$out/rpm
 upstream=$(packaging/version.sh upstream)
 revision=$(packaging/version.sh revision)
+architecture=${ARCH:-$(uname -m)}
+other=
+case $architecture in
+"$(uname -m)") ;;
+aarch64) other=arm64 ;;
+armv7hl) other=armhf ;;
+*) die "ARCH=$architecture: an rpm can be built for $(uname -m), aarch64 and armv7hl" ;;
+esac
 
-packaging/build.sh "$tree"
+packaging/build.sh "$tree" $other
 install -D -m 644 LICENSE "$tree/usr/share/licenses/wherry/LICENSE"
 install -m 644 CHANGELOG.md "$tree/usr/share/doc/wherry/CHANGELOG.md"
 
@@ -31,7 +39,7 @@ install -d "$top"
 	cat packaging/rpm/changelog
 } >"$top/wherry.spec"
 # (_topdir is defined first, so that a user's own definition has no effect.)
-rpmbuild --quiet -bb --define "_topdir $top" --define "_tmppath $top" --define "tree $tree" --define "upstream $upstream" \
+rpmbuild --quiet -bb ${other:+--target "$architecture-linux"} --define "_topdir $top" --define "_tmppath $top" --define "tree $tree" --define "upstream $upstream" \
 	--define "revision $revision" "$top/wherry.spec" >&2
 rpm=$(find "$top/RPMS" -name '*.rpm')
 mv "$rpm" "$out/"

@@ -1,16 +1,27 @@
 #!/bin/bash
-# Builds the images of the demo and the tests without a registry: `images.sh DIR` writes an OCI layout to DIR/oci and
-# the same as an archive to DIR/images.tar. The same inputs give the same bytes. Existing images are not built again.
+# Builds the images of the demo and the tests without a registry: `images.sh DIR [arm64|armhf]` writes an OCI layout to DIR/oci and
+# the same as an archive to DIR/images.tar, for this machine's architecture or for that one. The same inputs give the same bytes.
+# Existing images are not built again.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
 
-[ $# = 1 ] || die "usage: images.sh DIR"
+[ $# = 1 ] || [ $# = 2 ] || die "usage: images.sh DIR [arm64|armhf]"
+OTHER=${2:-}
 mkdir -p "$1"
 DIR=$(cd "$1" && pwd)
 OCI=$DIR/oci
-BUSYBOX=$(static_busybox) || die "no static busybox (tests/lab/install.sh installs one)"
-CC=${CC:-$(command -v cc || command -v gcc || true)}
+if [ -n "$OTHER" ]; then
+	BUSYBOX=$("$LAB/cross.sh" "$OTHER" busybox)
+	CC=$LAB/cross.sh
+	COMPILE=("$LAB/cross.sh" "$OTHER" cc)
+	RUN=("$LAB/cross.sh" "$OTHER" run)
+else
+	BUSYBOX=$(static_busybox) || die "no static busybox (tests/lab/install.sh installs one)"
+	CC=${CC:-$(command -v cc || command -v gcc || true)}
+	COMPILE=("$CC")
+	RUN=()
+fi
 
 stamp=$(cat "$LAB/images.sh" "$LAB/pause.c" "$BUSYBOX" | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$DIR/stamp" 2>/dev/null)" = "$stamp" ] && [ -f "$DIR/images.tar" ]; then exit 0; fi
@@ -20,10 +31,10 @@ if [ -z "$CC" ]; then
 	die "no C compiler (tests/lab/install.sh installs one)"
 fi
 
-case $(uname -m) in
+case ${OTHER:-$(uname -m)} in
 x86_64) ARCH='"architecture":"amd64"' ;;
-aarch64) ARCH='"architecture":"arm64"' ;;
-armv7l) ARCH='"architecture":"arm","variant":"v7"' ;;
+aarch64 | arm64) ARCH='"architecture":"arm64"' ;;
+armv7l | armhf) ARCH='"architecture":"arm","variant":"v7"' ;;
 armv6l) ARCH='"architecture":"arm","variant":"v6"' ;;
 riscv64) ARCH='"architecture":"riscv64"' ;;
 i?86) ARCH='"architecture":"386"' ;;
@@ -65,7 +76,7 @@ image() {
 }
 
 mkdir "$WORK/pause"
-"$CC" -static -Os -s -Wall -Wextra -o "$WORK/pause/pause" "$LAB/pause.c"
+"${COMPILE[@]}" -static -Os -s -Wall -Wextra -o "$WORK/pause/pause" "$LAB/pause.c"
 layer "$WORK/pause"
 image localhost/pause:3.9 '"User":"65535:65535","Entrypoint":["/pause"],"WorkingDir":"/"'
 
@@ -75,7 +86,7 @@ chmod 755 "$root" "$root"/{bin,etc,home,home/app,proc,sys,var,var/www}
 chmod 700 "$root/root"
 chmod 1777 "$root/tmp"
 install -m 755 "$BUSYBOX" "$root/bin/busybox"
-"$BUSYBOX" --list | while read -r applet; do
+"${RUN[@]}" "$BUSYBOX" --list | while read -r applet; do
 	[ "$applet" = busybox ] || ln -s busybox "$root/bin/$applet"
 done
 printf 'root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000:app:/home/app:/bin/sh\n' >"$root/etc/passwd"

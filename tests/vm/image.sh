@@ -1,17 +1,26 @@
 #!/bin/bash
-# Builds the virtual machine's image: `image.sh DIR` leaves rootfs.ext4, vmlinuz and initrd in DIR. Needs root, mmdebstrap and
-# mke2fs. An unmodified Debian: systemd, pure cgroup v2, containerd, runc, the CNI plugins. Its own containerd service is masked.
+# Builds the virtual machine's image: `image.sh DIR [arm64]` leaves rootfs.ext4, vmlinuz and initrd in DIR. Needs root, mmdebstrap
+# and mke2fs. An unmodified Debian: systemd, pure cgroup v2, containerd, runc, the CNI plugins. Its own containerd service is masked.
+# For arm64, the packages' scripts run on an emulated processor (foreign.sh).
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../lab/common.sh"
 
-[ $# = 1 ] || die "usage: image.sh DIR"
+[ $# = 1 ] || [ $# = 2 ] || die "usage: image.sh DIR [arm64]"
 DIR=$1
+OTHER=${2:-}
+KERNEL=linux-image-cloud-amd64
+# Where the script of the test writes: the second serial port. The machine for arm64 has only one, and a console of the hypervisor.
+RESULT=/dev/ttyS1
+if [ -n "$OTHER" ]; then
+	KERNEL=linux-image-$OTHER
+	RESULT=/dev/hvc0
+fi
 PACKAGES=systemd,systemd-sysv,dbus,libpam-systemd,udev,kmod,iproute2,iptables,containerd,runc,containernetworking-plugins
-PACKAGES=$PACKAGES,linux-image-cloud-amd64,procps,busybox-static,ca-certificates,libdbus-1-3,strace,util-linux
+PACKAGES=$PACKAGES,$KERNEL,procps,busybox-static,ca-certificates,libdbus-1-3,strace,util-linux
 
 mkdir -p "$DIR"
-stamp=$(sha256sum <"$0" | cut -d' ' -f1)
+stamp=$(sha256sum <"$0" | cut -d' ' -f1)$OTHER
 if [ "$(cat "$DIR/stamp" 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 rm -f "$DIR/stamp"
 work=$(mktemp -d "$DIR/.work.XXXXXX")
@@ -28,7 +37,10 @@ if [ ! -s "$work/sources.list" ]; then
 	END
 fi
 say 'building the image of the virtual machine (some minutes)'
-mmdebstrap --quiet --mode=root --variant=minbase --include="$PACKAGES" \
+as_there=()
+if [ -n "$OTHER" ]; then as_there=("$(dirname "$0")/foreign.sh" "$OTHER"); fi
+# (mmdebstrap's own check of the emulation needs another package.)
+"${as_there[@]}" mmdebstrap --quiet --mode=root ${OTHER:+--architectures="$OTHER" --skip=check/qemu} --variant=minbase --include="$PACKAGES" \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
 	bookworm "$work/root" "$work/sources.list" >&2
 
@@ -52,11 +64,12 @@ FailureAction=poweroff
 [Service]
 Type=oneshot
 TimeoutStartSec=infinity
-ExecStart=/bin/sh -c 'tar -xf /dev/vdb -C / && exec /wherry-vm/run.sh >/dev/ttyS1 2>&1'
+ExecStart=/bin/sh -c 'tar -xf /dev/vdb -C / && exec /wherry-vm/run.sh >RESULT 2>&1'
 
 [Install]
 WantedBy=default.target
 END
+sed -i "s,RESULT,$RESULT," "$root/etc/systemd/system/wherry-vm.service"
 mkdir -p "$root/etc/systemd/system/default.target.wants"
 ln -sf ../wherry-vm.service "$root/etc/systemd/system/default.target.wants/wherry-vm.service"
 

@@ -4,6 +4,8 @@
 # The machine gets a tar as its second disk, unpacks it at its root and runs /wherry-vm/run.sh from it. That script prints to the
 # second serial port and powers the machine off. Slow: the processor is emulated.
 #
+# ARCH=arm64: the machine has that architecture, and so have its image and the programs for it.
+#
 # A script that sources this file exits with 77 if no virtual machine can run.
 
 # shellcheck source=tests/lab/common.sh
@@ -12,6 +14,14 @@
 CANNOT=77
 VM=$PROJECT/tests/vm
 CACHE=${XDG_CACHE_HOME:-$(caller_home)/.cache}/wherry-vm
+OTHER=
+case ${ARCH:-} in
+'' | "$(dpkg --print-architecture 2>/dev/null)") ;;
+arm64) OTHER=arm64 ;;
+*) die "ARCH=$ARCH: a virtual machine can be amd64 or arm64" ;;
+esac
+IMAGE=$CACHE${OTHER:+/$OTHER}
+CONTAINER_IMAGES=$PROJECT/target/lab-images${OTHER:+-$OTHER}
 
 cannot() {
 	say "cannot run a virtual machine: $*"
@@ -37,20 +47,21 @@ borrow() {
 }
 
 find_tools() {
-	local tools=$CACHE/tools missing=()
+	local tools=$CACHE/tools missing=() qemu=qemu-system-x86_64 package=qemu-system-x86
+	if [ -n "$OTHER" ]; then qemu=qemu-system-aarch64 package=qemu-system-arm; fi
 	# The system's programs come first.
 	PATH=$PATH:$tools/usr/bin:$tools/usr/sbin:$tools/sbin
 	have mmdebstrap || missing+=(mmdebstrap)
 	have mke2fs || missing+=(e2fsprogs)
-	have qemu-system-x86_64 || missing+=(qemu-system-x86)
+	have $qemu || missing+=($package)
 	if [ ${#missing[@]} -gt 0 ]; then
 		borrow "${missing[@]}"
 		hash -r
 	fi
-	QEMU=(qemu-system-x86_64)
-	case $(command -v qemu-system-x86_64) in
+	QEMU=("$qemu")
+	case $(command -v "$qemu") in
 	"$tools"/*)
-		QEMU=(env "LD_LIBRARY_PATH=$tools/usr/lib/x86_64-linux-gnu:$tools/lib/x86_64-linux-gnu" qemu-system-x86_64
+		QEMU=(env "LD_LIBRARY_PATH=$tools/usr/lib/x86_64-linux-gnu:$tools/lib/x86_64-linux-gnu" "$qemu"
 			-L "$tools/usr/share/qemu" -L "$tools/usr/share/seabios")
 		;;
 	esac
@@ -62,7 +73,7 @@ prepare_machine() {
 	[ "$(uname -m)" = x86_64 ] || cannot 'only x86_64 is supported'
 	can_be_root || cannot 'the build of its image needs root or sudo'
 	find_tools
-	as_root env PATH="$PATH" "$VM/image.sh" "$CACHE" || cannot 'failed to build its image'
+	as_root env PATH="$PATH" "$VM/image.sh" "$IMAGE" $OTHER || cannot 'failed to build its image'
 	work=$(mktemp -d "${TMPDIR:-/var/tmp}/wherry-vm.XXXXXX")
 	trap finish EXIT
 	trap 'exit 130' INT TERM HUP
@@ -107,6 +118,13 @@ CONFIG
 CONFIG
 }
 
+# `package_for_machine [REVISION BINARY DIRECTORY]`: builds a deb for the machine and prints its path; a later revision from a binary.
+package_for_machine() {
+	local settings=("ARCH=$OTHER")
+	if [ $# -gt 0 ]; then settings+=("WHERRY_REVISION=$1" "WHERRY_BINARY=$2" "WHERRY_PACKAGES=$3"); fi
+	as_caller env "${settings[@]}" packaging/deb.sh | tail -n 1
+}
+
 # Packs the directory $1 as the machine's input.
 pack_input() {
 	tar -C "$1" --owner=0 --group=0 -cf "$work/input.tar" .
@@ -117,12 +135,18 @@ pack_input() {
 describe_machine() {
 	local disk=$1 network=$2
 	shift 2
-	MACHINE=("${QEMU[@]}" -accel "${WHERRY_VM_ACCEL:-tcg,thread=multi}" -cpu max -M q35 -m 2048 -smp 2 -display none -nodefaults -no-reboot
-		-serial "file:$work/console.log" -serial "file:$work/result.log"
+	local board=(-cpu max -M q35 -serial "file:$work/console.log" -serial "file:$work/result.log") console=ttyS0
+	if [ -n "$OTHER" ]; then
+		# (The processor of a Raspberry Pi 4. `max` has features whose emulation is slow.)
+		board=(-cpu cortex-a72 -M virt -serial "file:$work/console.log" -device virtio-serial-pci
+			-chardev "file,id=result,path=$work/result.log" -device "virtconsole,chardev=result")
+		console=ttyAMA0
+	fi
+	MACHINE=("${QEMU[@]}" -accel "${WHERRY_VM_ACCEL:-tcg,thread=multi}" "${board[@]}" -m 2048 -smp 2 -display none -nodefaults -no-reboot
 		-drive "file=$disk,format=raw,if=virtio,cache=unsafe"
 		-drive "file=$work/input.tar,format=raw,if=virtio,readonly=on"
-		-device virtio-rng-pci -nic "$network" -kernel "$CACHE/vmlinuz" -initrd "$CACHE/initrd"
-		-append "root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off $*")
+		-device virtio-rng-pci -nic "$network" -kernel "$IMAGE/vmlinuz" -initrd "$IMAGE/initrd"
+		-append "root=/dev/vda rw console=$console panic=-1 mitigations=off $*")
 }
 
 # `switch_on DISK WORD...`: starts the machine, without a network. The output of run.sh is printed and written to $work/result.log,

@@ -23,25 +23,25 @@ PULLED='1 2 3 4 5'
 prepare_machine
 cd "$PROJECT"
 "$LAB/install.sh" build runtime packages
-as_caller "$LAB/images.sh" "$PROJECT/target/lab-images"
+as_caller "$LAB/images.sh" "$CONTAINER_IMAGES" $OTHER
 
 in=$work/in
 files=$in/wherry-vm/files
 mkdir -p "$files"/etc/{containerd,cni/net.d,wherry/config.d}
 # Three packages with the same binary.
-first=$(as_caller packaging/deb.sh | tail -n 1)
+first=$(package_for_machine)
 cp "$first" "$in/wherry-vm/first.deb"
 binary=$work/wherry
 dpkg-deb --fsys-tarfile "$first" | tar -xO ./usr/bin/wherry >"$binary"
 chmod 755 "$work" "$binary"
 mkdir -m 777 "$work/packages"
 for n in 2 3; do
-	later=$(as_caller env "WHERRY_REVISION=$n" "WHERRY_BINARY=$binary" "WHERRY_PACKAGES=$work/packages" packaging/deb.sh | tail -n 1)
+	later=$(package_for_machine "$n" "$binary" "$work/packages")
 	cp "$later" "$in/wherry-vm/$([ $n = 2 ] && echo second || echo third).deb"
 done
 cp "$VM/package-inside.sh" "$in/wherry-vm/run.sh"
 cp "$VM/inside.sh" "$in/wherry-vm/"
-cp target/lab-images/images.tar "$in/wherry-vm/"
+cp "$CONTAINER_IMAGES/images.tar" "$in/wherry-vm/"
 runtime_configuration "$files"
 cat >"$files/etc/wherry/config.d/10-vm.yaml" <<'CONFIG'
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -53,7 +53,7 @@ CONFIG
 pack_input "$in"
 
 disk=$work/disk.ext4
-cp --sparse=always "$CACHE/rootfs.ext4" "$disk"
+cp --sparse=always "$IMAGE/rootfs.ext4" "$disk"
 
 bad=0
 # (WHERRY_VM_BOOTS selects boots for a quick run: the first one and those of interest.)

@@ -28,8 +28,14 @@ PODS=(low-a low-b middle critical)
 prepare_machine
 cd "$PROJECT"
 "$LAB/install.sh" build runtime
-as_caller "$LAB/images.sh" "$PROJECT/target/lab-images"
-"$LAB/cargo.sh" build --bin wherry
+as_caller "$LAB/images.sh" "$CONTAINER_IMAGES" $OTHER
+if [ -n "$OTHER" ]; then
+	# The package's binary, whose build takes minutes, is tested by package.sh too.
+	dpkg-deb --fsys-tarfile "$(package_for_machine)" | tar -xO ./usr/bin/wherry >"$work/wherry"
+else
+	"$LAB/cargo.sh" build --bin wherry
+	strip -o "$work/wherry" target/debug/wherry
+fi
 
 # `pod NAME LINE`: writes a manifest with a line of its spec. The pod reports its state changes on the console.
 pod() {
@@ -68,8 +74,8 @@ files=$in/wherry-vm/files
 mkdir -p "$files"/etc/{containerd,cni/net.d,wherry/manifests} "$files"/usr/{bin,lib/systemd/system}
 cp "$VM/shutdown-inside.sh" "$in/wherry-vm/run.sh"
 cp "$VM/inside.sh" "$in/wherry-vm/"
-cp target/lab-images/images.tar "$in/wherry-vm/"
-strip -o "$files/usr/bin/wherry" target/debug/wherry
+cp "$CONTAINER_IMAGES/images.tar" "$in/wherry-vm/"
+install -m 755 "$work/wherry" "$files/usr/bin/wherry"
 cp packaging/wherry.service "$files/usr/lib/systemd/system/"
 cat >"$files/etc/wherry/config.yaml" <<CONFIG
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -91,7 +97,7 @@ pod critical 'priorityClassName: system-node-critical'
 pack_input "$in"
 
 disk=$work/disk.ext4
-cp --sparse=always "$CACHE/rootfs.ext4" "$disk"
+cp --sparse=always "$IMAGE/rootfs.ext4" "$disk"
 
 bad=0
 # `check TEXT COMMAND...`
