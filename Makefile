@@ -22,7 +22,7 @@ DESTDIR ?=
 PREFIX ?= /usr
 
 .DEFAULT_GOAL := all
-.PHONY: all help build release deb rpm test test-unit test-runtime test-api-server test-cluster test-shutdown test-grpcio build-grpcio test-packages test-vm test-vm-shutdown test-vm-package test-vm-cluster test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
+.PHONY: all help build release deb rpm test test-unit test-runtime test-api-server test-cluster test-shutdown test-grpcio build-grpcio test-packages test-arm test-vm test-vm-shutdown test-vm-package test-vm-cluster test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
 
 all: release ## the installable binary (the same as release)
 
@@ -78,6 +78,10 @@ test-packages: ## the deb and the rpm: built twice and compared, linted, install
 	@tests/lab/install.sh build packages lintian
 	@tests/packages/test.sh $(ARGS)
 
+test-arm: ## the packages for arm64 and armhf, and the unit tests and the simulation on emulated processors (Debian 12); ARCH=arm64: one of them
+	@tests/lab/install.sh build packages
+	@source tests/lab/common.sh && as_caller tests/arm/test.sh
+
 test-vm-shutdown: ## a virtual machine with pods powers off and reboots through its logind
 	@tests/vm/shutdown.sh
 
@@ -87,8 +91,12 @@ test-vm-package: ## a virtual machine: the deb is installed, upgraded, damaged, 
 test-vm-cluster: ## a virtual machine is a node of a real control plane, and reboots without it
 	@tests/vm/cluster.sh
 
-test-vm: test-vm-shutdown test-vm-package test-vm-cluster ## these three, and the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow)
+ifneq ($(filter arm64 armhf,$(ARCH)),)
+test-vm: test-vm-shutdown test-vm-package
+else
+test-vm: test-vm-shutdown test-vm-package test-vm-cluster ## these three, and the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow); ARCH=arm64 or armhf: the first two, on an emulated ARM machine
 	@tests/vm/runtime.sh $(ARGS)
+endif
 
 simulate: ## only the simulation; ARGS=filter, SEEDS=n lives of each kind, or m..n
 	$(CARGO) $(if $(SEEDS),--config 'env.WHERRY_SEEDS="$(SEEDS)"') test --test simulation -- $(ARGS)

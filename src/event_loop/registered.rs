@@ -44,11 +44,16 @@ mod tests {
 
     #[test]
     fn the_kernels_lines_are_read() {
-        let text = "pos:\t0\nflags:\t02000002\nmnt_id:\t16\nino:\t1038\n\
-                    tfd:       19 events: 80002019 data:              40f  pos:0 ino:40e sdev:10\n\
-                    tfd:        5 events: 80002019 data: fffffffffffffffe  pos:0 ino:40e sdev:10\ntfd: x\n";
-        let found = parse(text);
-        assert_eq!(found, [(19, Token(0x40f)), (5, super::super::poll::TIMER)].into());
+        // The kernel writes the token with 64 bits, also on a machine with 32.
+        let timer = super::super::poll::TIMER;
+        let text = format!(
+            "pos:\t0\nflags:\t02000002\nmnt_id:\t16\nino:\t1038\n\
+             tfd:       19 events: 80002019 data:              40f  pos:0 ino:40e sdev:10\n\
+             tfd:        5 events: 80002019 data: {:16x}  pos:0 ino:40e sdev:10\ntfd: x\n",
+            timer.0 as u64
+        );
+        let found = parse(&text);
+        assert_eq!(found, [(19, Token(0x40f)), (5, timer)].into());
         assert!(EventLoop::is_timer(found[&5]));
     }
 

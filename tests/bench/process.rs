@@ -61,25 +61,31 @@ pub fn memory(pid: u32) -> Memory {
 
 /// Number of system calls per second during `time`. None if strace is not available.
 pub fn system_calls(pid: u32, time: Duration) -> Option<f64> {
+    Some(count_calls(pid, "all", || std::thread::sleep(time))? / time.as_secs_f64())
+}
+
+/// Number of these system calls (as in strace's `-e trace=`) during an action. None if strace is not available, and then the action
+/// takes place all the same.
+pub fn count_calls(pid: u32, calls: &str, action: impl FnOnce()) -> Option<f64> {
     let summary = std::env::temp_dir().join(format!("wherry-bench-strace-{}", std::process::id()));
-    let mut strace = Command::new("strace")
-        .args(["-c", "-f", "-o"])
+    let strace = Command::new("strace")
+        .args(["-c", "-f", "-e", &format!("trace={calls}"), "-o"])
         .arg(&summary)
         .args(["-p", &pid.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    std::thread::sleep(time);
+        .spawn();
+    // It attaches within this time.
+    std::thread::sleep(Duration::from_millis(500));
+    action();
+    let mut strace = strace.ok()?;
     crate::support::lab::signal(&strace.id().to_string(), "INT");
     let _ = strace.wait();
     let text = fs::read_to_string(&summary).unwrap_or_default();
     let _ = fs::remove_file(&summary);
     // strace writes no table if there was no call.
-    let total = text
-        .lines()
+    text.lines()
         .find(|l| l.ends_with(" total"))
-        .map_or(Some(0.0), |l| l.split_whitespace().filter_map(|w| w.parse::<f64>().ok()).nth(3))?;
-    Some(total / time.as_secs_f64())
+        .map_or(Some(0.0), |l| l.split_whitespace().filter_map(|w| w.parse::<f64>().ok()).nth(3))
 }

@@ -26,6 +26,7 @@ fi
 
 UNAVAILABLE=69
 CROSS=${XDG_CACHE_HOME:-$HOME/.cache}/wherry-lab/cross
+DIR=$CROSS/tools
 
 arch=${1:-}
 # TARGET: the name in Rust. TOOL: the prefix of the compiler, and the name of the directories of libraries.
@@ -116,15 +117,17 @@ relative_links() {
 	done
 }
 
+is_complete() { [ "$(cat "$DIR/recipe" 2>/dev/null)" = "$recipe" ]; }
+
 provide() {
-	local log status=0
-	# The name changes with the recipe, so that tools of an older one are unpacked again.
-	DIR=$CROSS/$(sha256sum <"$0" | cut -c 1-12)
-	[ ! -e "$DIR/complete" ] || return 0
+	local log status=0 recipe
+	# With another recipe, the tools are unpacked again. Their path stays, because cargo builds everything again after its change.
+	recipe=$(sha256sum <"$0" | cut -d' ' -f1)
+	is_complete && return
 	mkdir -p "$CROSS"
 	exec 9>"$CROSS/lock"
 	flock 9
-	[ ! -e "$DIR/complete" ] || return 0
+	is_complete && return
 	# shellcheck disable=SC1091
 	. /etc/os-release
 	if [ "${ID:-}" != debian ] || [ "${VERSION_ID:-}" != 12 ] || [ "$(dpkg --print-architecture)" != amd64 ]; then
@@ -132,8 +135,6 @@ provide() {
 		exit $UNAVAILABLE
 	fi
 	say 'downloading the compilers and libraries for arm64 and armhf (once, 300 MB)'
-	# Another checkout may use the tools of another recipe, so only old ones are removed.
-	find "$CROSS" -mindepth 1 -maxdepth 1 -type d -mtime +7 -exec rm -rf {} +
 	log=$(mktemp)
 	# (A separate shell, because in a condition a shell ignores `set -e`.)
 	(set -e; unpack_cross) >"$log" 2>&1 &
@@ -145,7 +146,7 @@ provide() {
 		exit $UNAVAILABLE
 	fi
 	rm -f "$log"
-	touch "$DIR/complete"
+	printf '%s\n' "$recipe" >"$DIR/recipe"
 }
 
 command=${1:-}

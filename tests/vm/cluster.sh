@@ -15,6 +15,7 @@ set -euo pipefail
 # The network of qemu: the address that the machine gets by DHCP, with the way to its port. The test adds the same address outside.
 ADDRESS=10.0.2.15
 
+only_here
 prepare_machine
 cd "$PROJECT"
 "$LAB/install.sh" build runtime

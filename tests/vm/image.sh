@@ -1,7 +1,8 @@
 #!/bin/bash
 # Builds the virtual machine's image: `image.sh DIR [arm64]` leaves rootfs.ext4, vmlinuz and initrd in DIR. Needs root, mmdebstrap
 # and mke2fs. An unmodified Debian: systemd, pure cgroup v2, containerd, runc, the CNI plugins. Its own containerd service is masked.
-# For arm64, the packages' scripts run on an emulated processor (foreign.sh).
+# For arm64, the packages' scripts run on an emulated processor (foreign.sh). That image also has the libraries of armhf, whose
+# programs its kernel runs too, as on a Raspberry Pi.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../lab/common.sh"
@@ -13,7 +14,7 @@ KERNEL=linux-image-cloud-amd64
 # Where the script of the test writes: the second serial port. The machine for arm64 has only one, and a console of the hypervisor.
 RESULT=/dev/ttyS1
 if [ -n "$OTHER" ]; then
-	KERNEL=linux-image-$OTHER
+	KERNEL=linux-image-$OTHER,libdbus-1-3:armhf,libgcc-s1:armhf
 	RESULT=/dev/hvc0
 fi
 PACKAGES=systemd,systemd-sysv,dbus,libpam-systemd,udev,kmod,iproute2,iptables,containerd,runc,containernetworking-plugins
@@ -36,11 +37,22 @@ if [ ! -s "$work/sources.list" ]; then
 		deb http://deb.debian.org/debian-security bookworm-security main
 	END
 fi
+# (Libraries must have the same version in both architectures, which a mirror may not have in the security updates.)
+if [ -n "$OTHER" ]; then sed -i /security/d "$work/sources.list"; fi
 say 'building the image of the virtual machine (some minutes)'
 as_there=()
-if [ -n "$OTHER" ]; then as_there=("$(dirname "$0")/foreign.sh" "$OTHER"); fi
-# (mmdebstrap's own check of the emulation needs another package.)
-"${as_there[@]}" mmdebstrap --quiet --mode=root ${OTHER:+--architectures="$OTHER" --skip=check/qemu} --variant=minbase --include="$PACKAGES" \
+options=()
+if [ -n "$OTHER" ]; then
+	as_there=("$(dirname "$0")/foreign.sh" "$OTHER")
+	# (mmdebstrap's own check of the emulation needs another package.)
+	options=(--architectures="$OTHER,armhf" --skip=check/qemu)
+	# The search for all modules of the initrd takes ten minutes on an emulated processor.
+	# shellcheck disable=SC2016 # mmdebstrap's shell expands it
+	options+=('--essential-hook=mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/usr/share/initramfs-tools/modules.d"'
+		'--essential-hook=echo MODULES=list >"$1/etc/initramfs-tools/conf.d/wherry-vm"'
+		'--essential-hook=printf "virtio_pci\nvirtio_blk\next4\n" >"$1/usr/share/initramfs-tools/modules.d/wherry-vm"')
+fi
+"${as_there[@]}" mmdebstrap --quiet --mode=root "${options[@]}" --variant=minbase --include="$PACKAGES" \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
 	bookworm "$work/root" "$work/sources.list" >&2
 

@@ -4,7 +4,8 @@
 # The machine gets a tar as its second disk, unpacks it at its root and runs /wherry-vm/run.sh from it. That script prints to the
 # second serial port and powers the machine off. Slow: the processor is emulated.
 #
-# ARCH=arm64: the machine has that architecture, and so have its image and the programs for it.
+# ARCH=arm64: the machine has that architecture, and so have its image and the programs for it. ARCH=armhf: the same machine, but
+# Wherry has 32 bits, as on a Raspberry Pi with a kernel of 64 bits.
 #
 # A script that sources this file exits with 77 if no virtual machine can run.
 
@@ -14,13 +15,17 @@
 CANNOT=77
 VM=$PROJECT/tests/vm
 CACHE=${XDG_CACHE_HOME:-$(caller_home)/.cache}/wherry-vm
+# The architecture of the machine and of the package. Empty: this machine's.
 OTHER=
+PACKAGE=
 case ${ARCH:-} in
 '' | "$(dpkg --print-architecture 2>/dev/null)") ;;
-arm64) OTHER=arm64 ;;
-*) die "ARCH=$ARCH: a virtual machine can be amd64 or arm64" ;;
+arm64 | armhf) OTHER=arm64 PACKAGE=$ARCH ;;
+*) die "ARCH=$ARCH: amd64, arm64 or armhf" ;;
 esac
 IMAGE=$CACHE${OTHER:+/$OTHER}
+# Where programs for ARM are built, as by tests/arm.
+ARM_BUILD=${XDG_CACHE_HOME:-$(caller_home)/.cache}/wherry-ci/arm
 CONTAINER_IMAGES=$PROJECT/target/lab-images${OTHER:+-$OTHER}
 
 cannot() {
@@ -68,6 +73,11 @@ find_tools() {
 	"${QEMU[@]}" --version >/dev/null 2>&1 || cannot "qemu does not start: $("${QEMU[@]}" --version 2>&1 | head -n 1)"
 }
 
+# Exits if the machine has another architecture than this one.
+only_here() {
+	[ -z "$OTHER" ] || cannot "this test has no form for ARCH=$ARCH"
+}
+
 # `prepare_machine`: provides the tools, the image, and the temporary directory $work.
 prepare_machine() {
 	[ "$(uname -m)" = x86_64 ] || cannot 'only x86_64 is supported'
@@ -88,6 +98,11 @@ finish() {
 
 # `runtime_configuration DIRECTORY`: writes the configurations of containerd and of a network, for the systemd driver.
 runtime_configuration() {
+	if [ "$PACKAGE" = armhf ]; then
+		# For the machine's systemd, 32 bits are not native. On a system of 32 bits they are, also with a kernel of 64 bits.
+		mkdir -p "$1/etc/systemd/system/wherry.service.d"
+		printf '[Service]\nSystemCallArchitectures=arm\n' >"$1/etc/systemd/system/wherry.service.d/10-32-bits.conf"
+	fi
 	mkdir -p "$1/etc/containerd" "$1/etc/cni/net.d"
 	cat >"$1/etc/containerd/config.toml" <<'CONFIG'
 version = 2
@@ -120,7 +135,7 @@ CONFIG
 
 # `package_for_machine [REVISION BINARY DIRECTORY]`: builds a deb for the machine and prints its path; a later revision from a binary.
 package_for_machine() {
-	local settings=("ARCH=$OTHER")
+	local settings=("ARCH=$PACKAGE")
 	if [ $# -gt 0 ]; then settings+=("WHERRY_REVISION=$1" "WHERRY_BINARY=$2" "WHERRY_PACKAGES=$3"); fi
 	as_caller env "${settings[@]}" packaging/deb.sh | tail -n 1
 }

@@ -90,6 +90,16 @@ install() {
 	systemctl status --no-pager wherry | head -n 10
 	wherry check --system
 	wherry pods
+	show_memory
+}
+
+# Prints the agent's memory. An emulated processor does not change it.
+show_memory() {
+	local pid
+	pid=$(property MainPID)
+	echo "memory of the agent with $(wherry pods | awk 'NR > 1' | wc -l) pods on $(dpkg-query -W -f '${Architecture}' wherry)," \
+		"binary of $(stat -L -c %s "/proc/$pid/exe") bytes:"
+	awk '/^(Rss|Pss|Anonymous):/ { print "  " $0 }' "/proc/$pid/smaps_rollup"
 }
 
 upgrade() {

@@ -10,6 +10,7 @@ set -euo pipefail
 # Seconds, for the whole run.
 LIMIT=${WHERRY_VM_LIMIT:-7200}
 
+only_here
 prepare_machine
 cd "$PROJECT"
 "$LAB/install.sh" build runtime

@@ -1,5 +1,6 @@
 //! A node of a real cluster: its cost and its latency (`node`), its return to an API server that was unreachable
-//! (`back`), many pods at once (`crowd`), and its memory after many pod lives (`soak`). Times are from the audit log of
+//! (`back`), many pods at once (`crowd`), its memory after many pod lives (`soak`), and what it
+//! writes to the disk (`wear`). Times are from the audit log of
 //! the API server, from its responses, and from the runtime and its log.
 //!
 //! Each part has a control plane of its own, so that no work or log of another part is left.
@@ -9,6 +10,7 @@ mod crowd;
 mod node;
 mod processors;
 mod soak;
+mod wear;
 
 use crate::support::control_plane::{ControlPlane, NodeRequest};
 use crate::support::kubectl::Kubectl;
@@ -17,11 +19,12 @@ use crate::table::Table;
 type Measure = fn(&mut Table);
 
 /// By their names in `ARGS`.
-pub const PARTS: [(&str, Measure); 4] = [
+pub const PARTS: [(&str, Measure); 5] = [
     ("cluster-node", node::node),
     ("cluster-back", back::back),
     ("cluster-crowd", crowd::crowd),
     ("cluster-soak", soak::soak),
+    ("cluster-wear", wear::wear),
 ];
 
 fn do_with(kubectl: &Kubectl, line: &str, input: &str) {
