@@ -22,7 +22,7 @@ DESTDIR ?=
 PREFIX ?= /usr
 
 .DEFAULT_GOAL := all
-.PHONY: all help build release deb rpm test test-unit test-runtime test-api-server test-cluster test-shutdown test-grpcio build-grpcio test-packages test-arm test-vm test-vm-shutdown test-vm-package test-vm-cluster test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
+.PHONY: all help build release deb rpm test test-unit test-runtime test-api-server test-cluster test-shutdown test-grpcio build-grpcio test-packages test-arm test-vm test-vm-shutdown test-vm-package test-vm-cluster test-vm-unit test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
 
 all: release ## the installable binary (the same as release)
 
@@ -91,10 +91,13 @@ test-vm-package: ## a virtual machine: the deb is installed, upgraded, damaged, 
 test-vm-cluster: ## a virtual machine is a node of a real control plane, and reboots without it
 	@tests/vm/cluster.sh
 
+test-vm-unit: ## an emulated ARM machine runs the unit tests of the agent; ARCH=arm64 or armhf
+	@tests/vm/unit.sh
+
 ifneq ($(filter arm64 armhf,$(ARCH)),)
-test-vm: test-vm-shutdown test-vm-package
+test-vm: test-vm-shutdown test-vm-package test-vm-unit
 else
-test-vm: test-vm-shutdown test-vm-package test-vm-cluster ## these three, and the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow); ARCH=arm64 or armhf: the first two, on an emulated ARM machine
+test-vm: test-vm-shutdown test-vm-package test-vm-cluster ## these three, and the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow); ARCH=arm64 or armhf: the first two and test-vm-unit, on an emulated ARM machine
 	@tests/vm/runtime.sh $(ARGS)
 endif
 
