@@ -12,7 +12,8 @@ fn server(ca: &Ca) -> Server {
     Server::start(&Options { certified, client_ca: None, protocol: b"h2", max_streams: 100 })
 }
 
-/// Returns the result of a request that the server answers with `answer`. What `answer` returns is kept until the client has a result.
+/// Returns the result of a request that the server answers with `answer`. What `answer` returns is kept until the
+/// client has a result.
 fn answered<T>(answer: impl FnOnce(Exchange) -> T) -> Result<Answered, ApiError> {
     let server = server(&Ca::new());
     let address = server.address.to_string();

@@ -193,8 +193,8 @@ fn room(path: &Path, room: Result<StatVfs, String>) -> Finding {
         return Finding::error(
             "disk",
             message,
-            "mount -o remount,rw it; dmesg shows whether the disk is broken; on a read-only root, mount a writable file system at \
-             the directory that needs it",
+            "mount -o remount,rw it; dmesg shows whether the disk is broken; on a read-only root, mount a writable \
+             file system at the directory that needs it",
         );
     }
     if free < NO_ROOM {

@@ -92,8 +92,8 @@ mod tests {
         assert_eq!(tmpfs.level, Level::Warning);
         assert!(tmpfs.message.starts_with("/var/lib/wherry is in memory (tmpfs): a reboot"), "{}", tmpfs.message);
         // As overlayroot mounts it.
-        let overlay = "1 0 0:9 / / rw - overlay overlayroot rw,lowerdir=/media/root-ro,upperdir=/media/root-rw/overlay\n\
-                       2 1 8:2 / /media/root-ro ro - ext4 /dev/mmcblk0p2 ro\n\
+        let overlay = "1 0 0:9 / / rw - overlay overlayroot rw,lowerdir=/ro,upperdir=/media/root-rw/overlay\n\
+                       2 1 8:2 / /ro ro - ext4 /dev/mmcblk0p2 ro\n\
                        3 1 0:31 / /media/root-rw rw - tmpfs tmpfs-root rw\n";
         let found = found(overlay, "/var/lib/wherry").unwrap();
         assert!(found.message.contains("an overlay that is in memory (/media/root-rw/overlay on tmpfs)"), "{found:?}");
