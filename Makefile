@@ -138,7 +138,7 @@ lint: ## formatting and clippy, warnings are errors
 	$(CARGO) clippy --test runtime --test shutdown --test cluster -- -D warnings
 
 install: ## install the binary, the unit and a commented configuration below DESTDIR and PREFIX
-	install -D -m 755 target/release/wherry $(DESTDIR)$(PREFIX)/bin/wherry
+	install -D -m 755 $(or $(CARGO_TARGET_DIR),target)/release/wherry $(DESTDIR)$(PREFIX)/bin/wherry
 	install -D -m 644 packaging/wherry.service $(DESTDIR)/usr/lib/systemd/system/wherry.service
 	install -D -m 644 packaging/tmpfiles.conf $(DESTDIR)/usr/lib/tmpfiles.d/wherry.conf
 	test -e $(DESTDIR)/etc/wherry/config.yaml || install -D -m 644 packaging/config.yaml $(DESTDIR)/etc/wherry/config.yaml

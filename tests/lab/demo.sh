@@ -9,7 +9,8 @@ set -euo pipefail
 DEMO=$PROJECT/.demo
 RUN=/run/wherry-demo
 SOCKET=$RUN/wherry.sock
-WHERRY=${WHERRY:-$PROJECT/target/release/wherry}
+BUILT=${CARGO_TARGET_DIR:-$PROJECT/target}/release/wherry
+WHERRY=${WHERRY:-$BUILT}
 PORT=18080
 KUBECTL_PORT=16443
 # The path of a kubectl; empty if there is none.
@@ -261,7 +262,7 @@ up)
 	"$LAB/install.sh" build runtime
 	hash -r
 	echo '   all packages are installed'
-	if [ "$WHERRY" = "$PROJECT/target/release/wherry" ]; then
+	if [ "$WHERRY" = "$BUILT" ]; then
 		title 'wherry (a release build: some minutes the first time)'
 		"$LAB/cargo.sh" build --release
 	fi

@@ -30,7 +30,7 @@ mkdir -p "$files"/usr/{bin,lib/systemd/system}
 cp "$VM/cluster-inside.sh" "$in/wherry-vm/run.sh"
 cp "$VM/inside.sh" "$in/wherry-vm/"
 cp target/lab-images/images.tar "$in/wherry-vm/"
-strip -o "$files/usr/bin/wherry" target/debug/wherry
+strip -o "$files/usr/bin/wherry" "${CARGO_TARGET_DIR:-target}/debug/wherry"
 cp packaging/wherry.service "$files/usr/lib/systemd/system/"
 cp packaging/examples/wherry-seal.conf "$files/etc/systemd/system/wherry.service.d/seal.conf"
 cp packaging/config.yaml "$files/etc/wherry/"

@@ -34,7 +34,7 @@ if [ -n "$OTHER" ]; then
 	dpkg-deb --fsys-tarfile "$(package_for_machine)" | tar -xO ./usr/bin/wherry >"$work/wherry"
 else
 	"$LAB/cargo.sh" build --bin wherry
-	strip -o "$work/wherry" target/debug/wherry
+	strip -o "$work/wherry" "${CARGO_TARGET_DIR:-target}/debug/wherry"
 fi
 
 # `pod NAME LINE`: writes a manifest with a line of its spec. The pod reports its state changes on the console.
