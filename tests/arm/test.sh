@@ -79,7 +79,7 @@ answers() {
 # Runs the binary of the package: a look at manifests, and an agent that waits for a runtime.
 programs() {
 	local manifests=$work/manifests
-	mkdir -p "$manifests" "$work/run"
+	mkdir -p "$manifests" "$work/run" "$work/config.d"
 	cp packaging/examples/*.yaml "$manifests"
 	check 'the binary runs' is "$(cross run "$binary" --version)" "wherry $(packaging/version.sh upstream)"
 	check 'it reads the examples' cross run "$binary" check --manifests "$manifests"
@@ -95,7 +95,8 @@ programs() {
 		kind: WherryConfiguration
 		devicePluginSocket: ""
 	CONFIG
-	cross run "$binary" run --config "$work/config.yaml" --config-dir "$work/none" --manifests "$manifests" --root-dir "$work/root" --log-dir "$work/logs" \
+	# (Not with `cross`: the process that is killed must be the agent's.)
+	"$LAB/cross.sh" "$arch" run "$binary" run --config "$work/config.yaml" --config-dir "$work/config.d" --manifests "$manifests" --root-dir "$work/root" --log-dir "$work/logs" \
 		--container-log-dir "$work/links" --socket "$work/run/wherry.sock" --runtime-endpoint "unix://$work/none.sock" \
 		>"$work/agent.log" 2>&1 &
 	agent=$!
