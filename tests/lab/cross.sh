@@ -8,7 +8,7 @@
 #   cross.sh ARCH run PROGRAM ...   runs a program of it, with an emulated processor
 #   cross.sh ARCH busybox           prints the path of a static busybox for it
 #
-# On Debian 12 for amd64, from its packages alone. They are unpacked in ~/.cache/wherry-lab/cross (1.2 GB); nothing is installed and
+# On Debian 12 for amd64, from its packages alone. They are unpacked in ~/.cache/wherry-lab/cross (1.4 GB); nothing is installed and
 # root is not needed. Debian's rustc is used also if there is a newer one, because a standard library works only with the compiler
 # of its own version, and Debian has both for all three architectures. glibc is 2.36, so the programs run on Debian 12 and later.
 # Exit code 69, with the reason on stderr: it is not available here.

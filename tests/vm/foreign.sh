@@ -40,11 +40,16 @@ mkfifo "$gate/go"
 unshare --user "$0" --in-namespace "$gate/go" \
 	unshare --mount --pid --fork --kill-child --mount-proc "$0" --with-emulator "$emulator" "${@:2}" </dev/null &
 child=$!
-# This waits until the child reads, and is thus in the namespace.
-exec 3>"$gate/go"
+# Waits until the child is in its namespace. It has ended if the kernel or its settings allow none.
+own=$(readlink /proc/self/ns/user)
+until its=$(readlink "/proc/$child/ns/user" 2>/dev/null) && [ "$its" != "$own" ]; do
+	kill -0 "$child" 2>/dev/null || die 'cannot create a user namespace (unshare --user)'
+	sleep 0.05
+done
 for map in uid gid; do echo '0 0 65536' >"/proc/$child/${map}_map"; done
+# Open for both directions, so that this waits for no reader.
+exec 3<>"$gate/go"
 echo >&3
-exec 3>&-
 status=0
 wait "$child" || status=$?
 child=
