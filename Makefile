@@ -16,7 +16,7 @@ KUBECTL ?= $(if $(RUNTIME),1.36,1.20 1.32 1.36)
 CONTROL_PLANE ?= build
 # Passed to the test programs: a filter, --nocapture, ...
 ARGS ?=
-# The architecture of the packages, in the packages' words. Empty: this machine's.
+# The architecture of the packages, in the words of Debian or of rpm. Empty: this machine's.
 export ARCH ?=
 DESTDIR ?=
 PREFIX ?= /usr

@@ -19,7 +19,8 @@ architecture=${ARCH:-$here}
 other=
 case $architecture in
 "$here") ;;
-arm64 | armhf) other=$architecture ;;
+arm64 | aarch64) architecture=arm64 other=arm64 ;;
+armhf | armv7hl) architecture=armhf other=armhf ;;
 *) die "ARCH=$architecture: a deb can be built for $here, arm64 and armhf" ;;
 esac
 

@@ -17,8 +17,8 @@ architecture=${ARCH:-$(uname -m)}
 other=
 case $architecture in
 "$(uname -m)") ;;
-aarch64) other=arm64 ;;
-armv7hl) other=armhf ;;
+aarch64 | arm64) architecture=aarch64 other=arm64 ;;
+armv7hl | armhf) architecture=armv7hl other=armhf ;;
 *) die "ARCH=$architecture: an rpm can be built for $(uname -m), aarch64 and armv7hl" ;;
 esac
 
