@@ -8,8 +8,9 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Ten times the longest answer on an idle machine.
-const LONGEST_ANSWER: Duration = Duration::from_secs(2);
+/// The most CPU time that the agent may use from a request to its answer: ten times the longest on an idle machine. The agent has one
+/// thread, so what delays an answer is its own work. (The time of the clock also depends on what else the machine does.)
+const MOST_WORK: Duration = Duration::from_secs(2);
 /// An idle agent of a debug build has about 35 MB, and 15,000 pods took 183 MB before they had a limit.
 const MOST_RESIDENT: u64 = 100 << 10;
 
@@ -30,18 +31,25 @@ fn peak(agent: &Agent) -> u64 {
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
+/// The CPU time that the agent has used.
+fn work(agent: &Agent) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{}/schedstat", agent.pid())).expect("the agent runs");
+    Duration::from_nanos(text.split(' ').next().and_then(|spent| spent.parse().ok()).expect("a number"))
+}
+
 /// For five seconds, and until the server has sent enough.
 fn answers(agent: &Agent, has_sent: impl Fn() -> bool) {
-    let (start, mut longest) = (Instant::now(), Duration::ZERO);
+    let (start, mut longest, mut most) = (Instant::now(), Duration::ZERO, Duration::ZERO);
     while start.elapsed() < Duration::from_secs(5) || !has_sent() {
         assert!(start.elapsed() < patience(120), "the server has not sent enough");
-        let asked = Instant::now();
+        let (asked, before) = (Instant::now(), work(agent));
         assert_eq!(agent.get("/healthz").expect("an answer").status, 200);
         longest = longest.max(asked.elapsed());
+        most = most.max(work(agent) - before);
         std::thread::sleep(Duration::from_millis(20));
     }
-    eprintln!("the longest answer took {longest:?}; peak {} kB", peak(agent));
-    assert!(longest < LONGEST_ANSWER, "{longest:?}");
+    eprintln!("the longest answer took {longest:?}, at most {most:?} of CPU time; peak {} kB", peak(agent));
+    assert!(most < MOST_WORK, "{most:?}");
     assert!(peak(agent) < MOST_RESIDENT, "{} kB", peak(agent));
 }
 
