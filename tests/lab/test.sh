@@ -32,11 +32,6 @@ suite() {
 # (WHERRY_BACKGROUND: another one.)
 # shellcheck disable=SC2206 # words
 BACKGROUND=(test-mutations fuzz ${WHERRY_BACKGROUND:-})
-# (WHERRY_UNCHANGED=skip: not the mutations, if nothing has changed that they depend on.)
-if [ "${WHERRY_UNCHANGED:-}" = skip ] && "$LAB/passed.sh" is mutations; then
-	result 'not run' test-mutations 'its files have not changed since it passed'
-	BACKGROUND=("${BACKGROUND[@]:1}")
-fi
 logs=$(mktemp -d)
 background=
 # shellcheck disable=SC2317 # called by the trap
