@@ -6,6 +6,8 @@
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../tests/lab/common.sh"
+# shellcheck source=packaging/architecture.sh
+. "$(dirname "$0")/architecture.sh"
 
 cd "$PROJECT"
 SOURCE_DATE_EPOCH=$(packaging/version.sh date)
@@ -14,15 +16,7 @@ umask 022
 out=${WHERRY_PACKAGES:-$PROJECT/target/package}
 tree=$out/deb
 version=$(packaging/version.sh upstream)-$(packaging/version.sh revision)
-here=$(dpkg --print-architecture)
-architecture=${ARCH:-$here}
-other=
-case $architecture in
-"$here") ;;
-arm64 | aarch64) architecture=arm64 other=arm64 ;;
-armhf | armv7hl) architecture=armhf other=armhf ;;
-*) die "ARCH=$architecture: a deb can be built for $here, arm64 and armhf" ;;
-esac
+architecture=${other:-$(dpkg --print-architecture)}
 
 packaging/build.sh "$tree" $other
 

@@ -4,6 +4,8 @@
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../tests/lab/common.sh"
+# shellcheck source=packaging/architecture.sh
+. "$(dirname "$0")/architecture.sh"
 
 cd "$PROJECT"
 SOURCE_DATE_EPOCH=$(packaging/version.sh date)
@@ -13,13 +15,10 @@ out=${WHERRY_PACKAGES:-$PROJECT/target/package}
 tree=$out/rpm
 upstream=$(packaging/version.sh upstream)
 revision=$(packaging/version.sh revision)
-architecture=${ARCH:-$(uname -m)}
-other=
-case $architecture in
-"$(uname -m)") ;;
-aarch64 | arm64) architecture=aarch64 other=arm64 ;;
-armv7hl | armhf) architecture=armv7hl other=armhf ;;
-*) die "ARCH=$architecture: an rpm can be built for $(uname -m), aarch64 and armv7hl" ;;
+case $other in
+arm64) target=aarch64-linux ;;
+armhf) target=armv7hl-linux ;;
+*) target= ;;
 esac
 
 packaging/build.sh "$tree" $other
@@ -39,7 +38,7 @@ install -d "$top"
 	cat packaging/rpm/changelog
 } >"$top/wherry.spec"
 # (_topdir is defined first, so that a user's own definition has no effect.)
-rpmbuild --quiet -bb ${other:+--target "$architecture-linux"} --define "_topdir $top" --define "_tmppath $top" --define "tree $tree" --define "upstream $upstream" \
+rpmbuild --quiet -bb ${target:+--target "$target"} --define "_topdir $top" --define "_tmppath $top" --define "tree $tree" --define "upstream $upstream" \
 	--define "revision $revision" "$top/wherry.spec" >&2
 rpm=$(find "$top/RPMS" -name '*.rpm')
 mv "$rpm" "$out/"

@@ -13,6 +13,7 @@ pub mod host;
 pub mod identity;
 pub mod logs;
 pub mod manifests;
+mod mount_table;
 pub mod pidfds;
 pub mod pki;
 pub mod pod_files;

@@ -105,11 +105,16 @@ fn the_event_loop_does_not_depend_on_pods() {
 }
 
 /// Which adapter may use which other one below it.
-const COMPOSED: [(&str, &str); 9] = [
+const COMPOSED: [(&str, &str); 13] = [
     // The driver systemd creates slices with calls on the system bus.
     ("cgroups", "bus"),
     // The system check examines the same hierarchies.
     ("host", "cgroups"),
+    // The kernel's mount table.
+    ("cgroups", "mount_table"),
+    ("host", "mount_table"),
+    ("manifests", "mount_table"),
+    ("volumes", "mount_table"),
     // Small files that must survive a power cut.
     ("bus", "durable"),
     ("identity", "durable"),

@@ -11,13 +11,14 @@
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../lab/common.sh"
+# shellcheck source=tests/lab/check.sh
+. "$LAB/check.sh"
 
 # glibc of Debian 12, and of the Raspberry Pi OS of that age.
 NEWEST_GLIBC=2.36
 # Maximum sizes in bytes.
 MOST_DEB=$((4 * 1000 * 1000))
 MOST_BINARY=$((10 * 1000 * 1000))
-CACHE=${XDG_CACHE_HOME:-$(caller_home)/.cache}/wherry-ci/arm
 export WHERRY_SEEDS=${WHERRY_SEEDS:-20}
 
 cd "$PROJECT"
@@ -29,20 +30,6 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 130' INT TERM HUP
-
-bad=0
-# `check TEXT COMMAND...`
-check() {
-	if "${@:2}"; then
-		printf 'passed: %s\n' "$1"
-	else
-		printf 'FAILED: %s\n' "$1"
-		bad=$((bad + 1))
-	fi
-}
-is() { [ "$1" = "$2" ] || { say "$1 instead of $2"; return 1; }; }
-not() { ! "$@"; }
-at_most() { [ "$1" -le "$2" ] || { say "$1 is more than $2"; return 1; }; }
 
 cross() { "$LAB/cross.sh" "$arch" "$@"; }
 
@@ -109,11 +96,10 @@ programs() {
 # suite TEXT ARGS...: runs cargo test.
 suite() {
 	local began=$SECONDS
-	check "$1" cross cargo test --locked --target-dir "$CACHE" "${@:2}"
+	check "$1" cross cargo test --locked "${@:2}"
 	say "$1: $((SECONDS - began)) s on $arch"
 }
 
-mkdir -p "$CACHE"
 for arch in ${ARCH:-arm64 armhf}; do
 	case $arch in
 	arm64) rpm_arch=aarch64 machine=AArch64 ;;

@@ -5,12 +5,11 @@
 use crate::idle::{wait_started, window};
 use crate::process;
 use crate::support::agent::Agent;
-use crate::support::lab::Runtime;
+use crate::support::lab::{Runtime, run, text};
 use crate::support::yaml::TRAP;
 use crate::table::Table;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -62,15 +61,6 @@ impl Drop for OnDisk {
         // A lazy unmount: the agent may still use the directory.
         let _ = Command::new("umount").arg("-l").arg(self.agent.root()).status();
     }
-}
-
-fn run(program: &str, arguments: &[&str]) {
-    let output = Command::new(program).args(arguments).output().expect(program);
-    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
 }
 
 pub fn wear(table: &mut Table) {

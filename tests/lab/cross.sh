@@ -3,7 +3,7 @@
 #
 #   cross.sh arm64|armhf            prints the directory of the tools and libraries, which is also a sysroot
 #   cross.sh ARCH triple            prints Rust's name of the architecture
-#   cross.sh ARCH cargo ARGS...     runs cargo for it, for example `cargo build --release`
+#   cross.sh ARCH cargo ARGS...     runs cargo for it, for example `cargo build --release`, and builds in ~/.cache/wherry-ci/arm
 #   cross.sh ARCH cc ARGS...        runs its C compiler
 #   cross.sh ARCH run PROGRAM ...   runs a program of it, with an emulated processor
 #   cross.sh ARCH busybox           prints the path of a static busybox for it
@@ -122,7 +122,10 @@ is_complete() { [ "$(cat "$DIR/recipe" 2>/dev/null)" = "$recipe" ]; }
 provide() {
 	local log status=0 recipe
 	# With another recipe, the tools are unpacked again. Their path stays, because cargo builds everything again after its change.
-	recipe=$(sha256sum <"$0" | cut -d' ' -f1)
+	recipe=$({
+		declare -f write_sources write_apt_configuration update_lists unpack_cross relative_links
+		declare -p TOOLS SYSTEM LIBRARIES DEPENDED_ON
+	} | sha256sum | cut -d' ' -f1)
 	is_complete && return
 	mkdir -p "$CROSS"
 	exec 9>"$CROSS/lock"
@@ -173,7 +176,7 @@ run_cargo() {
 	encoded=$(printf '%s\x1f' "${flags[@]}")${WHERRY_RUSTFLAGS:-}
 	cd "$PROJECT"
 	unset RUSTFLAGS
-	tool CARGO_ENCODED_RUSTFLAGS="${encoded%$'\x1f'}" \
+	tool CARGO_TARGET_DIR="$(dirname "$(dirname "$CROSS")")/wherry-ci/arm" CARGO_ENCODED_RUSTFLAGS="${encoded%$'\x1f'}" \
 		"CC_$underscored=$TOOL-gcc" "AR_$underscored=$TOOL-ar" "CFLAGS_$underscored=--sysroot=$SYSROOT" \
 		PKG_CONFIG_ALLOW_CROSS=1 "PKG_CONFIG_SYSROOT_DIR_$underscored=$SYSROOT" \
 		"PKG_CONFIG_LIBDIR_$underscored=$SYSROOT/usr/lib/$TOOL/pkgconfig:$SYSROOT/usr/share/pkgconfig" \

@@ -5,6 +5,8 @@
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../lab/common.sh"
+# shellcheck source=tests/lab/check.sh
+. "$LAB/check.sh"
 
 # Maximum sizes in bytes.
 MOST_DEB=$((3 * 1000 * 1000))
@@ -15,21 +17,6 @@ cd "$PROJECT"
 work=$(as_caller mktemp -d "${TMPDIR:-/var/tmp}/wherry-packages.XXXXXX")
 trap 'as_root rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
-
-bad=0
-# `check TEXT COMMAND...`
-check() {
-	if "${@:2}"; then
-		printf 'passed: %s\n' "$1"
-	else
-		printf 'FAILED: %s\n' "$1"
-		bad=$((bad + 1))
-	fi
-}
-
-not() { ! "$@"; }
-
-at_most() { [ "$1" -le "$2" ] || { say "$1 is more than $2"; return 1; }; }
 
 look_over_rpm() {
 	local said

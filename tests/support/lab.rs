@@ -133,6 +133,17 @@ pub fn images() -> PathBuf {
     PathBuf::from(variable("WHERRY_LAB_IMAGES")).join("oci")
 }
 
+/// Runs a program of the system, which must succeed.
+pub fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().expect(program);
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Returns a path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
 /// Sends a signal. `name` is the name of the signal without SIG.
 pub fn signal(pid: &str, name: &str) {
     let status = Command::new("kill").arg(format!("-{name}")).arg(pid).status().expect("kill");

@@ -24,8 +24,6 @@ arm64 | armhf) OTHER=arm64 PACKAGE=$ARCH ;;
 *) die "ARCH=$ARCH: amd64, arm64 or armhf" ;;
 esac
 IMAGE=$CACHE${OTHER:+/$OTHER}
-# Where programs for ARM are built, as by tests/arm.
-ARM_BUILD=${XDG_CACHE_HOME:-$(caller_home)/.cache}/wherry-ci/arm
 CONTAINER_IMAGES=$PROJECT/target/lab-images${OTHER:+-$OTHER}
 
 cannot() {
@@ -219,6 +217,14 @@ boot() {
 	shift
 	switch_on "$@"
 	until_off "$limit"
+}
+
+# Ends the script after a run that prints "wherry-vm: ended with" and the exit code of the tests.
+judge_tests() {
+	if grep -q '^wherry-vm: ended with 0' "$work/result.log"; then exit 0; fi
+	grep -q '^wherry-vm: ended with' "$work/result.log" || { tail -n 30 "$work/console.log" >&2; say 'the machine powered off before the tests ended'; }
+	keep_logs
+	exit 1
 }
 
 # `judge_boot N`: exits if the script of this boot did not complete.

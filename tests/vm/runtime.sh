@@ -43,7 +43,4 @@ chmod +x "$in/wherry-vm/run.sh"
 pack_input "$in"
 
 boot "$LIMIT" "$CACHE/rootfs.ext4,snapshot=on"
-if grep -q '^wherry-vm: ended with 0' "$work/result.log"; then exit 0; fi
-grep -q '^wherry-vm: ended with' "$work/result.log" || { tail -n 30 "$work/console.log" >&2; say 'the machine powered off before the tests ended'; }
-keep_logs
-exit 1
+judge_tests

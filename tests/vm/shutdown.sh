@@ -14,6 +14,8 @@
 set -euo pipefail
 # shellcheck source=tests/vm/machine.sh
 . "$(dirname "$0")/machine.sh"
+# shellcheck source=tests/lab/check.sh
+. "$LAB/check.sh"
 
 # Seconds, for each boot.
 LIMIT=${WHERRY_VM_LIMIT:-900}
@@ -98,17 +100,6 @@ pack_input "$in"
 
 disk=$work/disk.ext4
 cp --sparse=always "$IMAGE/rootfs.ext4" "$disk"
-
-bad=0
-# `check TEXT COMMAND...`
-check() {
-	if "${@:2}"; then
-		printf 'passed: %s\n' "$1"
-	else
-		printf 'FAILED: %s\n' "$1"
-		bad=$((bad + 1))
-	fi
-}
 
 # Writes the console output since the shutdown request to $work/events. Each line has the milliseconds since the request and the
 # text.

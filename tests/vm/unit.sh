@@ -13,7 +13,7 @@ LIMIT=${WHERRY_VM_LIMIT:-2400}
 [ -n "$OTHER" ] || die 'ARCH=arm64 or armhf; the unit tests for this machine are run by make test-unit'
 prepare_machine
 cd "$PROJECT"
-test_program=$("$LAB/cross.sh" "$PACKAGE" cargo test --locked --target-dir "$ARM_BUILD" --lib -p wherry --no-run --message-format=json |
+test_program=$("$LAB/cross.sh" "$PACKAGE" cargo test --locked --lib -p wherry --no-run --message-format=json |
 	grep '"kind":\["lib"\]' | grep -o '"executable":"[^"]*"' | cut -d'"' -f4 | tail -n 1)
 [ -x "$test_program" ] || die 'the test program was not built'
 
@@ -37,7 +37,4 @@ chmod +x "$in/wherry-vm/run.sh"
 pack_input "$in"
 
 boot "$LIMIT" "$IMAGE/rootfs.ext4,snapshot=on"
-if grep -q '^wherry-vm: ended with 0' "$work/result.log"; then exit 0; fi
-grep -q '^wherry-vm: ended with' "$work/result.log" || { tail -n 30 "$work/console.log" >&2; say 'the machine powered off before the tests ended'; }
-keep_logs
-exit 1
+judge_tests

@@ -7,6 +7,7 @@
 //! runtime has lost are killed first, as in a kubelet. With the systemd driver Wherry removes the directory of the
 //! slice; systemd notices this and forgets the slice.
 
+use crate::adapters::mount_table::shown;
 use crate::api::cgroups::{CLASSES, CgroupNames};
 use crate::api::names::Uid;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -187,31 +188,11 @@ fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
             // The last field contains the options of the hierarchy; in v1 they include the controllers.
             let options = after.rsplit(' ').next().unwrap_or_default();
             let controllers = options.split(',').filter(|_| !unified).map(str::to_owned).collect();
-            found.push(Hierarchy { mount_point: unescape(mount_point), root: unescape(root), unified, controllers });
+            let (mount_point, root) = (shown(mount_point.as_bytes()), shown(root.as_bytes()));
+            found.push(Hierarchy { mount_point, root, unified, controllers });
         }
     }
     found
-}
-
-/// Decodes the octal escapes of mountinfo, such as `\040` for a space.
-fn unescape(field: &str) -> String {
-    let mut out = Vec::new();
-    let bytes = field.as_bytes();
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let octal = field.get(at + 1..at + 4).and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match (byte, octal) {
-            (b'\\', Some(code)) => {
-                out.push(code);
-                at += 4;
-            }
-            _ => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// The number of attempts to remove a cgroup whose processes were killed, and the delay between them.
@@ -318,7 +299,6 @@ mod tests {
         let cgroups = |text: &str| Cgroups { hierarchies: hierarchies(text), names: names(CgroupDriver::Systemd) };
         assert!(!cgroups(HYBRID).is_v2());
         assert!(cgroups("26 23 0:24 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw").is_v2());
-        assert_eq!(unescape("/a\\040b\\134c\\x"), "/a b\\c\\x");
     }
 
     #[test]

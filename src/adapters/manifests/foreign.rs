@@ -11,9 +11,9 @@
 //! the file.
 
 use super::inspection::{self, InspectionAnswer, InspectionOutcome, Question};
-use super::mount::{self, Mount, Table};
 use super::unfinished::Unfinished;
 use super::walk::{Avoid, Walk};
+use crate::adapters::mount_table::{self, Mount, Table};
 use crate::event_loop::clock;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ const END_STEP: Duration = Duration::from_millis(5);
 
 /// Reports whether an absolute path leads to a foreign file system, without accessing that file system.
 pub fn may_hang(path: &Path) -> bool {
-    leads_to_foreign(&Table::read(Path::new(mount::TABLE)), path)
+    leads_to_foreign(&Table::read(Path::new(mount_table::TABLE)), path)
 }
 
 fn leads_to_foreign(table: &Table, path: &Path) -> bool {

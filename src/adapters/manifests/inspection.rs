@@ -2,10 +2,10 @@
 //! a helper thread or in a helper process (`inspection_job`), and returns plain data, which the event loop evaluates.
 
 use super::file::{self, FoundPath, Stamp, Unread};
-use super::mount::{Mount, Table};
 use super::unfinished::Unfinished;
 use super::walk::{Avoid, End, PathStep, RefusedMount, Walk, Way};
 use super::watch::{Role, Watched};
+use crate::adapters::mount_table::{Mount, Table};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

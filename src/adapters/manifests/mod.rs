@@ -23,7 +23,6 @@ mod foreign;
 mod inspection;
 mod inspection_job;
 mod inspections;
-mod mount;
 mod moved;
 mod records;
 mod results;
@@ -90,7 +89,7 @@ impl ManifestSettings {
             directory: directory.to_owned(),
             records: root.join("manifests"),
             check_frequency,
-            mountinfo: mount::TABLE.into(),
+            mountinfo: crate::adapters::mount_table::TABLE.into(),
             reader: None,
             credentials: ServiceCredentials::default(),
         }

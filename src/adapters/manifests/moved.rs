@@ -1,11 +1,11 @@
 //! Decides what to inspect after inotify events and changes to the mount table.
 
 use super::inspections::Why;
-use super::mount::Table;
 use super::scan_progress::{ScanStage, ScannedDirectory};
 use super::walk::PathStep;
 use super::watch::{Moved, Touch};
 use super::{GONE, MOUNTS, Manifests, SETTLE, Wait, file};
+use crate::adapters::mount_table::Table;
 use crate::api::time::Now;
 use std::ffi::OsStr;
 use std::path::Path;

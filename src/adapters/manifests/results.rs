@@ -3,10 +3,10 @@
 use super::inspection::{InspectionAnswer, InspectionOutcome, InspectionSubject, Question};
 use super::inspection_job::{Inspected, Inspection};
 use super::inspections::{self, FileKey, Means, Why};
-use super::mount::{Mount, Table};
 use super::unfinished::Unfinished;
 use super::walk::Avoid;
 use super::{Manifests, NotSeen};
+use crate::adapters::mount_table::{Mount, Table};
 use crate::api::manifest_report::ManifestReport;
 use crate::api::time::Now;
 

@@ -7,10 +7,10 @@
 use super::file::Stamp;
 use super::inspection::DirectorySeen;
 use super::inspections::Why;
-use super::mount::Mount;
 use super::scan_progress::{Scan, ScanStage, ScannedDirectory};
 use super::store::MountPlace;
 use super::{GONE, Manifests, NET, SETTLE, Wait};
+use crate::adapters::mount_table::Mount;
 use crate::api::manifest_report::DirectoryState;
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;

@@ -1,8 +1,8 @@
 //! The progress of the scans of the directory, and the result of the last scan.
 
 use super::file::Stamp;
-use super::mount::Mount;
 use super::store::MountPlace;
+use crate::adapters::mount_table::Mount;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -7,8 +7,8 @@
 //! renamed. Then the directory is synced, once for all records of a `Write`. Each document has a digest. A damaged
 //! record fails this check and is set aside with a warning. A `Write` runs on a helper thread.
 
-use super::mount::Mount;
 use crate::adapters::durable;
+use crate::adapters::mount_table::Mount;
 use crate::api::manifest_report::{DocumentUpdate, RecordUpdate, RecordedDocument};
 use crate::api::objects::Given;
 use crate::api::uid;

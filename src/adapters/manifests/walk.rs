@@ -1,7 +1,7 @@
 //! Follows a path one step at a time, like the kernel. Each step shows which directory to watch and which mount the
 //! next step accesses. A step to a mount that must be avoided is refused before it is taken.
 
-use super::mount::{Mount, Table};
+use crate::adapters::mount_table::{Mount, Table};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

@@ -6,6 +6,7 @@
 
 use super::beneath;
 use super::error::{Cause, SystemCallFailure};
+use crate::adapters::mount_table::unescaped;
 use crate::adapters::pod_files::mount_id;
 use crate::api::ordered::OrderSlice;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -180,7 +181,11 @@ pub(super) fn unmount(directory: &str, place: Where) -> Result<(), SystemCallFai
 fn table(column: usize) -> std::io::Result<Vec<PathBuf>> {
     let mut text = Vec::new();
     std::fs::File::open(TABLE)?.take(MOST).read_to_end(&mut text)?;
-    let field = |line: &[u8]| line.split(|byte| *byte == b' ').nth(column).map(|field| PathBuf::from(unescaped(field)));
+    let field = |line: &[u8]| {
+        line.split(|byte| *byte == b' ')
+            .nth(column)
+            .map(|field| PathBuf::from(OsString::from_vec(unescaped(field).into_owned())))
+    };
     Ok(text.split(|byte| *byte == b'\n').filter_map(field).collect())
 }
 
@@ -199,18 +204,6 @@ fn points(top: &Path, place: Where) -> std::io::Result<Vec<PathBuf>> {
     points.dedup();
     points.order_by_key(|point| std::cmp::Reverse(point.components().count()));
     Ok(points)
-}
-
-/// Decodes a field. Space, tab, newline and backslash are written as octal escapes such as `\040`.
-fn unescaped(field: &[u8]) -> OsString {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, more)) = rest.split_first() {
-        let digits = more.get(..3).filter(|d| *first == b'\\' && d.iter().all(|d| (b'0'..b'8').contains(d)));
-        plain.push(digits.map_or(*first, |d| d.iter().fold(0u8, |n, d| n.wrapping_mul(8).wrapping_add(d - b'0'))));
-        rest = &more[digits.map_or(0, <[u8]>::len)..];
-    }
-    OsString::from_vec(plain)
 }
 
 /// Opens the directory that contains the last part of a relative path. Returns it and that part.
@@ -243,10 +236,5 @@ mod tests {
         assert_eq!(FileSystem::Tmpfs { size: None }.options(), ["noswap", ""]);
         let huge = FileSystem::Hugetlbfs { page_size: 2 << 20, size: Some(4 << 20) };
         assert_eq!(huge.options(), ["pagesize=2097152,size=4194304"]);
-    }
-
-    #[test]
-    fn a_mount_point_is_read_as_it_is_named() {
-        assert_eq!(unescaped(br"/a\040b\134c\011\9"), OsStr::new("/a b\\c\t\\9"));
     }
 }

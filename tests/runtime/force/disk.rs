@@ -3,28 +3,18 @@
 use super::exact::{self, wait_exact};
 use super::{all_run, identities};
 use crate::support::agent::Agent;
-use crate::support::lab::Runtime;
+use crate::support::lab::{Runtime, run, text};
 use crate::support::yaml::TRAP;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use wherry::engine::effect::RecordChange;
 
 const LIVES: [&str; 2] = ["lives-0", "lives-1"];
 
-fn run(program: &str, arguments: &[&str]) {
-    let output = Command::new(program).args(arguments).output().expect(program);
-    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
-
 /// An agent whose root directory is a small file system of its own, with running pods.
 fn agent(name: &str) -> Agent {
     let mut agent = Agent::prepare(name, &Runtime::shared());
-    run("mount", &["-t", "tmpfs", "-o", "size=2m,mode=755", "tmpfs", path(&agent.root())]);
+    run("mount", &["-t", "tmpfs", "-o", "size=2m,mode=755", "tmpfs", text(&agent.root())]);
     // Without thresholds for the disk, so that Wherry itself is what a full one must not disturb.
     agent.configure("evictionHard: {memory.available: 1Mi}\n");
     agent.run();
@@ -85,7 +75,7 @@ fn survives(mut agent: Agent, error: &str, brim: impl Fn(&Agent), again: impl Fn
     }
     wait_exact(&agent, &exact::Desired::new());
     agent.kill();
-    run("umount", &["-l", path(&agent.root())]);
+    run("umount", &["-l", text(&agent.root())]);
 }
 
 #[test]
@@ -113,10 +103,10 @@ fn a_disk_that_is_read_only_for_a_while_stops_no_pod_and_loses_none() {
     let agent = agent("readonly");
     // A bind mount on itself: only so can a file system with open files become read-only.
     let root = agent.root();
-    run("mount", &["--bind", path(&root), path(&root)]);
-    run("mount", &["-o", "remount,bind,ro", path(&root)]);
+    run("mount", &["--bind", text(&root), text(&root)]);
+    run("mount", &["-o", "remount,bind,ro", text(&root)]);
     assert!(fs::write(root.join("x"), "").is_err());
-    survives(agent, "Read-only file system", |_| (), |a| run("umount", &["-l", path(&a.root())]));
+    survives(agent, "Read-only file system", |_| (), |a| run("umount", &["-l", text(&a.root())]));
 }
 
 #[test]

@@ -7,13 +7,15 @@ use crate::api::cgroups::{CgroupDriver, CgroupNames};
 use crate::api::finding::{Finding, Level};
 use crate::api::ordered::CollectOrdered;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// The controllers that a finding lists, and those that must not be missing.
 const SHOWN: [&str; 6] = ["cpu", "memory", "pids", "cpuset", "io", "hugetlb"];
 const NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
 const UNIFIED: &str = "boot with systemd.unified_cgroup_hierarchy=1 (a systemd before 258) or cgroup_no_v1=all";
 
-pub(super) fn inspect(roots: &Roots, names: &CgroupNames) -> Vec<Finding> {
+/// Waits at most `patience` for files of the boot loader.
+pub(super) fn inspect(roots: &Roots, names: &CgroupNames, patience: Duration) -> Vec<Finding> {
     let mountinfo = roots.proc.join("self/mountinfo");
     let cgroups = match Cgroups::discover_in(&mountinfo, names.clone()) {
         Ok(cgroups) => cgroups,
@@ -29,8 +31,8 @@ pub(super) fn inspect(roots: &Roots, names: &CgroupNames) -> Vec<Finding> {
     let troubles = Tree::new(cgroups).troubles();
     let mut found = vec![if !troubles.is_empty() {
         // The messages contain the remedy. On some boards, there is more to say.
-        let remedy =
-            Some(()).filter(|()| missing.contains(&"memory")).and_then(|()| raspberry_pi::memory_controller(roots));
+        let no_memory = missing.contains(&"memory");
+        let remedy = if no_memory { raspberry_pi::memory_controller(roots, patience) } else { None };
         Finding { check: "cgroups", level: Level::Error, message: troubles.join("; "), remedy }
     } else if !missing.is_empty() {
         let message = format!("no controller {}: these limits of pods have no effect", missing.join(", "));
@@ -71,6 +73,10 @@ mod tests {
         (dir, roots)
     }
 
+    fn look(roots: &Roots, names: &CgroupNames) -> Vec<Finding> {
+        inspect(roots, names, Duration::from_secs(60))
+    }
+
     fn names(driver: CgroupDriver, root: &str) -> CgroupNames {
         CgroupNames { root: root.into(), driver, per_qos: true }
     }
@@ -82,7 +88,7 @@ mod tests {
     }
 
     fn only(roots: &Roots) -> Finding {
-        let mut found = inspect(roots, &names(CgroupDriver::Cgroupfs, "/"));
+        let mut found = look(roots, &names(CgroupDriver::Cgroupfs, "/"));
         assert_eq!(found.len(), 1);
         found.remove(0)
     }
@@ -138,12 +144,12 @@ mod tests {
         let (_dir, none) = roots("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n");
         assert_eq!(only(&none).level, Level::Error);
         let (_dir, good) = v2("cpu memory pids\n");
-        let found = inspect(&good, &names(CgroupDriver::Cgroupfs, "/not-there"));
+        let found = look(&good, &names(CgroupDriver::Cgroupfs, "/not-there"));
         assert!(found[0].level == Level::Error && found[0].message.contains("not-there"), "{found:?}");
-        let found = inspect(&good, &names(CgroupDriver::Systemd, "/"));
+        let found = look(&good, &names(CgroupDriver::Systemd, "/"));
         assert!(found[1].level == Level::Error && found[1].message.contains("not booted with systemd"), "{found:?}");
         fs::create_dir_all(good.run.join("systemd/system")).unwrap();
-        assert_eq!(inspect(&good, &names(CgroupDriver::Systemd, "/")).len(), 1);
+        assert_eq!(look(&good, &names(CgroupDriver::Systemd, "/")).len(), 1);
         let no_proc = Roots { proc: Path::new("/nowhere/at/all").into(), ..good };
         assert_eq!(only(&no_proc).level, Level::Error);
     }

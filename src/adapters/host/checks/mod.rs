@@ -47,7 +47,7 @@ pub struct CheckSettings {
 /// calls, unless a file system hangs.
 pub fn machine(roots: &Roots, wanted: &CheckSettings) -> Vec<Finding> {
     let mut found = kernel::inspect(roots, wanted.seccomp_default);
-    found.extend(cgroups::inspect(roots, &wanted.cgroups));
+    found.extend(cgroups::inspect(roots, &wanted.cgroups, wanted.patience));
     found.extend(paths::inspect(roots, &wanted.directories, wanted.patience));
     found.push(swap::inspect(roots, wanted.pods_swap));
     found.push(clock::inspect(roots, wanted.now));

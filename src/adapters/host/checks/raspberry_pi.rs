@@ -2,7 +2,9 @@
 //! kernel's command line enables it.
 
 use super::roots::{Roots, text};
-use std::path::PathBuf;
+use crate::foreign::{self, Links};
+use std::path::Path;
+use std::time::Duration;
 
 const WORD: &str = "cgroup_enable=memory";
 /// The word with which newer firmware disables the controller, and which the kernel honours in spite of `WORD`
@@ -12,8 +14,12 @@ const CONTRARY: &str = "cgroup_disable=memory";
 /// only names the first.
 const FILES: [&str; 2] = ["firmware/cmdline.txt", "cmdline.txt"];
 
-/// Returns how to enable the memory controller; None if this machine is not a Raspberry Pi.
-pub(super) fn memory_controller(roots: &Roots) -> Option<String> {
+/// The file has one line; a larger one is not it. In bytes.
+const MOST: u64 = 64 << 10;
+
+/// Returns how to enable the memory controller; None if this machine is not a Raspberry Pi. Waits at most `patience`
+/// for the boot partition.
+pub(super) fn memory_controller(roots: &Roots, patience: Duration) -> Option<String> {
     let model = text(&roots.proc.join("device-tree/model"))?;
     if !model.starts_with("Raspberry Pi") {
         return None;
@@ -26,25 +32,25 @@ pub(super) fn memory_controller(roots: &Roots) -> Option<String> {
             format!("the kernel was booted with {WORD}, but has no memory controller: use a kernel with CONFIG_MEMCG")
         });
     }
-    let file = FILES.into_iter().map(|file| roots.boot.join(file)).find(|file| file.is_file());
-    Some(in_file(file))
+    let boot = roots.boot.clone();
+    let found = foreign::start(move || in_file(&boot)).answer(patience).ok().flatten();
+    let elsewhere = || format!("append {WORD} to the first line of cmdline.txt on the boot partition, and reboot");
+    Some(found.unwrap_or_else(elsewhere))
 }
 
-/// Returns what to do with the file of the command line, or with the boot partition if there is no such file.
-fn in_file(file: Option<PathBuf>) -> String {
-    let Some(file) = file else {
-        return format!("append {WORD} to the first line of cmdline.txt on the boot partition, and reboot");
-    };
-    let shown = file.display();
-    let content = text(&file).unwrap_or_default();
+/// Returns what to do with the file of the command line; None if no such file can be read.
+fn in_file(boot: &Path) -> Option<String> {
+    let read = |name| Some((boot.join(name), foreign::read(&boot.join(name), Links::Follow, MOST).ok()?));
+    let (file, content) = FILES.into_iter().find_map(read)?;
+    let (shown, content) = (file.display(), String::from_utf8_lossy(&content));
     let mut lines = content.lines();
-    if lines.next().is_some_and(enables) {
-        return format!("{shown} has {WORD}, but the kernel was booted without it: reboot");
-    }
-    if lines.any(enables) {
-        return format!("the firmware reads only the first line of {shown}: append {WORD} to that line, and reboot");
-    }
-    format!("append {WORD} to the first line of {shown}, after a space, and reboot")
+    Some(if lines.next().is_some_and(enables) {
+        format!("{shown} has {WORD}, but the kernel was booted without it: reboot")
+    } else if lines.any(enables) {
+        format!("the firmware reads only the first line of {shown}: append {WORD} to that line, and reboot")
+    } else {
+        format!("append {WORD} to the first line of {shown}, after a space, and reboot")
+    })
 }
 
 /// Reports whether a command line enables the memory controller, alone or in a list of controllers.
@@ -60,11 +66,12 @@ mod tests {
     use super::*;
     use std::fs;
 
+    const PATIENCE: Duration = Duration::from_secs(60);
     const MODEL: (&str, &str) = ("proc/device-tree/model", "Raspberry Pi 4 Model B Rev 1.4\0");
 
     fn remedy(files: &[(&str, &str)]) -> String {
         let (_dir, roots) = fake(&[&[MODEL], files].concat());
-        memory_controller(&roots).expect("a Raspberry Pi")
+        memory_controller(&roots, PATIENCE).expect("a Raspberry Pi")
     }
 
     #[test]
@@ -103,9 +110,9 @@ mod tests {
     #[test]
     fn other_machines_have_no_such_file() {
         let (dir, roots) = fake(&[("proc/cmdline", "quiet\n"), ("boot/cmdline.txt", "quiet\n")]);
-        assert_eq!(memory_controller(&roots), None);
+        assert_eq!(memory_controller(&roots, PATIENCE), None);
         fs::create_dir_all(dir.path().join("proc/device-tree")).unwrap();
         fs::write(dir.path().join("proc/device-tree/model"), "Pine64 RockPro64 v2.1\0").unwrap();
-        assert_eq!(memory_controller(&roots), None);
+        assert_eq!(memory_controller(&roots, PATIENCE), None);
     }
 }

@@ -2,34 +2,25 @@
 //! memory above it, so that everything can be written and nothing is kept.
 
 use super::roots::Roots;
+use crate::adapters::mount_table::Table;
 use crate::api::finding::Finding;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Types of file systems that are in memory.
 const IN_MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
 
-/// A line of mountinfo.
-struct MountLine<'a> {
-    point: PathBuf,
-    kind: &'a str,
-    /// The options of the file system, separated by commas.
-    options: &'a str,
-}
-
 /// Returns a finding if the directory is lost at a reboot. `there` is the directory or its nearest existing ancestor.
 pub(super) fn inspect(roots: &Roots, directory: &Path, there: &Path, field: &str) -> Option<Finding> {
-    let table = fs::read_to_string(roots.proc.join("self/mountinfo")).ok()?;
-    let mount = mount_of(&table, &fs::canonicalize(there).ok()?)?;
-    let what = if IN_MEMORY.contains(&mount.kind) {
+    let table = Table::read(&roots.proc.join("self/mountinfo"));
+    let mount = table.of(&fs::canonicalize(there).ok()?)?;
+    let what = if IN_MEMORY.contains(&mount.kind.as_str()) {
         format!("is in memory ({})", mount.kind)
     } else {
-        let upper = mount.options.split(',').find_map(|option| option.strip_prefix("upperdir="))?;
-        let below = mount_of(&table, &PathBuf::from(unescaped(upper)))?;
-        if mount.kind != "overlay" || !IN_MEMORY.contains(&below.kind) {
-            return None;
-        }
-        format!("is on an overlay that is in memory ({upper} on {})", below.kind)
+        let options = table.details(&mount).filter(|_| mount.kind == "overlay")?.options;
+        let upper = options.split(',').find_map(|option| option.strip_prefix("upperdir="))?;
+        let kind = table.of(Path::new(upper)).map(|below| below.kind).filter(|k| IN_MEMORY.contains(&k.as_str()))?;
+        format!("is on an overlay that is in memory ({upper} on {kind})")
     };
     let shown = directory.display();
     Some(Finding::warning(
@@ -37,30 +28,6 @@ pub(super) fn inspect(roots: &Roots, directory: &Path, there: &Path, field: &str
         format!("{shown} {what}: a reboot or a power cut loses wherry's records, its CA and the pods' volumes"),
         format!("mount a file system of a disk at {shown}, or change {field} to a directory on one"),
     ))
-}
-
-/// Returns the mount that contains a path without links. Of two mounts at the same point, the later one covers the
-/// other.
-fn mount_of<'a>(table: &'a str, path: &Path) -> Option<MountLine<'a>> {
-    table
-        .lines()
-        .filter_map(mount_line)
-        .filter(|mount| path.starts_with(&mount.point))
-        .max_by_key(|mount| mount.point.components().count())
-}
-
-/// Parses a line such as `36 35 98:0 /root /point rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue`.
-fn mount_line(line: &str) -> Option<MountLine<'_>> {
-    let (of_mount, of_file_system) = line.split_once(" - ")?;
-    let point = PathBuf::from(unescaped(of_mount.split(' ').nth(4)?));
-    let mut columns = of_file_system.split(' ');
-    let kind = columns.next()?;
-    Some(MountLine { point, kind, options: columns.nth(1).unwrap_or_default() })
-}
-
-/// Replaces the escapes of spaces and tabs. (The others are rare in paths of the system.)
-fn unescaped(text: &str) -> String {
-    text.replace("\\040", " ").replace("\\011", "\t")
 }
 
 #[cfg(test)]
@@ -98,14 +65,5 @@ mod tests {
         let found = found(overlay, "/var/lib/wherry").unwrap();
         assert!(found.message.contains("an overlay that is in memory (/media/root-rw/overlay on tmpfs)"), "{found:?}");
         assert!(found.remedy.unwrap().ends_with("change --root-dir to a directory on one"));
-    }
-
-    #[test]
-    fn the_deepest_and_then_the_latest_mount_contains_a_path() {
-        let table = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
-                     2 1 8:2 / /var\\040x rw - ext4 /dev/sda2 rw\n\
-                     3 1 0:3 / /var\\040x rw - tmpfs tmpfs rw\n";
-        let kind = |path: &str| mount_of(table, Path::new(path)).unwrap().kind;
-        assert_eq!((kind("/var x/lib"), kind("/var"), kind("/")), ("tmpfs", "ext4", "ext4"));
     }
 }

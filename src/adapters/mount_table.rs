@@ -1,5 +1,7 @@
 //! The mount table from /proc/self/mountinfo: finds the mount of a path, and decides whether its file system is
 //! foreign (served by another machine or program).
+//!
+//! The table also has the device and the options of a mount, and every line of it has the same escapes.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -42,6 +44,15 @@ impl Mount {
     pub(super) fn is_foreign(&self) -> bool {
         self.kind.starts_with("fuse") || FOREIGN.contains(&self.kind.as_str())
     }
+}
+
+/// What only a check of the machine needs to know about a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MountDetails {
+    /// The numbers of the device: `179:2`.
+    pub(super) device: String,
+    /// The options of the file system, separated by commas.
+    pub(super) options: String,
 }
 
 /// All mounts. A machine with many containers has hundreds, and each start of a container changes them, so only the
@@ -108,6 +119,20 @@ impl Table {
         Some(self.mount(here))
     }
 
+    pub(super) fn details(&self, mount: &Mount) -> Option<MountDetails> {
+        let row = self.rows.iter().find(|row| row.id == mount.id)?;
+        let before = self.text[..row.point.start].rsplit(|byte| *byte == b'\n').next()?;
+        let device = before.split(|byte| *byte == b' ').nth(2)?;
+        let options = self.of_file_system(row).nth(2)?;
+        Some(MountDetails { device: shown(device), options: shown(options) })
+    }
+
+    /// Returns the fields after the dash: the type, the source, the options.
+    fn of_file_system(&self, row: &MountRow) -> impl Iterator<Item = &[u8]> {
+        let rest = self.text[row.point.end..row.end].split(|byte| *byte == b' ');
+        rest.skip_while(|field| *field != b"-").skip(1)
+    }
+
     /// Returns true if the mount point is the path or a directory above it.
     fn holds(&self, row: &MountRow, path: &[u8]) -> bool {
         let point = unescaped(&self.text[row.point.clone()]);
@@ -116,12 +141,10 @@ impl Table {
     }
 
     fn mount(&self, row: &MountRow) -> Mount {
-        let text = |field: &[u8]| String::from_utf8_lossy(&unescaped(field)).into_owned();
-        let rest = self.text[row.point.end..row.end].split(|byte| *byte == b' ');
-        let mut rest = rest.skip_while(|field| *field != b"-").skip(1);
-        let mut next = || text(rest.next().unwrap_or_default());
+        let mut fields = self.of_file_system(row);
+        let mut next = || shown(fields.next().unwrap_or_default());
         let (kind, source) = (next(), next());
-        Mount { id: row.id, parent: row.parent, point: text(&self.text[row.point.clone()]), kind, source }
+        Mount { id: row.id, parent: row.parent, point: shown(&self.text[row.point.clone()]), kind, source }
     }
 }
 
@@ -139,8 +162,13 @@ fn row(line: &[u8], at: usize) -> Option<MountRow> {
     Some(MountRow { id, parent, point: begin..begin + point.len(), end: at + line.len() })
 }
 
+/// Decodes a field. Bytes that are not UTF-8 are replaced.
+pub(super) fn shown(field: &[u8]) -> String {
+    String::from_utf8_lossy(&unescaped(field)).into_owned()
+}
+
 /// Decodes a field. Space, tab, newline, `#` and backslash are written as octal escapes such as `\040`.
-fn unescaped(field: &[u8]) -> Cow<'_, [u8]> {
+pub(super) fn unescaped(field: &[u8]) -> Cow<'_, [u8]> {
     if !field.contains(&b'\\') {
         return Cow::Borrowed(field);
     }
@@ -187,6 +215,24 @@ mod tests {
         }
         assert_eq!(points("", "/"), None);
         assert_eq!(points("nonsense\n\n1 2\n", "/"), None);
+    }
+
+    #[test]
+    fn a_field_is_read_as_it_is_named() {
+        assert_eq!(&*unescaped(br"/a\040b\134c\011\9"), b"/a b\\c\t\\9");
+        assert_eq!(shown(br"/a\040b\134c\x"), "/a b\\c\\x");
+    }
+
+    #[test]
+    fn the_details_of_a_mount_are_its_device_and_its_options() {
+        let text = "22 1 179:2 / / rw,noatime shared:1 - ext4 /dev/root rw,errors=continue\n\
+                    23 22 0:9 / /a rw - overlay overlay rw,upperdir=/up\\040per\n24 22 0:1 / /short rw - tmpfs\n";
+        let table = Table::parse(text.as_bytes());
+        let details = |path: &str| table.details(&table.of(Path::new(path)).unwrap());
+        let of = |device: &str, options: &str| Some(MountDetails { device: device.into(), options: options.into() });
+        assert_eq!(details("/x"), of("179:2", "rw,errors=continue"));
+        assert_eq!(details("/a/b"), of("0:9", "rw,upperdir=/up per"));
+        assert_eq!(details("/short"), None);
     }
 
     #[test]
