@@ -6,7 +6,7 @@ use crate::support::agent::Agent;
 use crate::support::lab::{Runtime, run, text};
 use crate::support::yaml::TRAP;
 use std::fs;
-use std::process::Command;
+use std::path::Path;
 use wherry::engine::effect::RecordChange;
 
 const LIVES: [&str; 2] = ["lives-0", "lives-1"];
