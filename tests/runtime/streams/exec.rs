@@ -102,8 +102,9 @@ fn a_terminal_has_the_size_of_the_users_and_is_restored_at_the_end() {
     // The shell asks again until the size has arrived.
     pty.type_in("until stty size | grep '40 120'; do sleep 0.1; done\r");
     pty.expect("\r\n40 120");
-    // Ctrl-C ends the command in the container, not the session.
-    pty.type_in("echo sleeping; sleep 1000\r");
+    // Ctrl-C ends the command in the container, not the session. The process that reports is the one that gets the
+    // signal: the terminal's shell would keep a signal that comes before its child is in the foreground.
+    pty.type_in("sh -c 'echo sleeping; exec sleep 1000'\r");
     pty.expect("\r\nsleeping");
     pty.type_in("\x03");
     pty.type_in("echo \"still $((40 + 2))\"\r");
