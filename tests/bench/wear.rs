@@ -31,7 +31,7 @@ impl OnDisk {
         let image = agent.dir.join("root.ext4");
         fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
         // Without the work that ext4 otherwise does in the background after the first mount.
-        run("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", text(&image)]);
+        run("mkfs.ext4", &["-q", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0", text(&image)]);
         fs::create_dir_all(agent.root()).expect("the root directory");
         run("mount", &["-o", "loop,noatime", text(&image), text(&agent.root())]);
         OnDisk { agent }

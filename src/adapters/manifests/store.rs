@@ -3,11 +3,11 @@
 //!
 //! Each manifest has a small JSON file in `manifests` in the root directory, its record. The file name is a digest of
 //! the bytes of the manifest's path, because two paths may differ only in bytes that are not UTF-8. Only the owner can
-//! read a record, because a manifest may contain secrets. Each record is written to a temporary file, synced and
-//! renamed. Then the directory is synced, once for all records of a `Write`. Each document has a digest. A damaged
-//! record fails this check and is set aside with a warning. A `Write` runs on a helper thread.
+//! read a record, because a manifest may contain secrets. Each record is written as `durable::put` does; if the directory
+//! has to be synced, this is done once for all records of a `Write`. An empty file is no record. Each document has a
+//! digest. A damaged record fails this check and is set aside with a warning. A `Write` runs on a helper thread.
 
-use crate::adapters::durable;
+use crate::adapters::durable::{self, Written};
 use crate::adapters::mount_table::Mount;
 use crate::api::manifest_report::{DocumentUpdate, RecordUpdate, RecordedDocument};
 use crate::api::objects::Given;
@@ -129,11 +129,15 @@ impl Write {
     /// The failed operation, the file and the reason. The following changes are not attempted; the preceding ones may
     /// be on disk.
     pub fn run(&self) -> Result<(), String> {
+        let mut written = Vec::new();
         for update in &self.updates {
-            self.store.update(&self.directory.join(&update.name), &update.documents)?;
+            written.push(self.store.update(&self.directory.join(&update.name), &update.documents)?);
         }
         if let Some(place) = &self.place {
-            self.store.put_place(&self.directory, place)?;
+            written.push(self.store.put_place(&self.directory, place)?);
+        }
+        if !written.contains(&Written::InDirectory) {
+            return Ok(());
         }
         match durable::sync(&self.store.root) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("sync", &self.store.root, e)),
@@ -190,7 +194,7 @@ impl Store {
     }
 
     /// Writes the record of a manifest, or removes it if there are no documents.
-    fn update(&self, manifest: &Path, documents: &[DocumentUpdate]) -> Result<(), String> {
+    fn update(&self, manifest: &Path, documents: &[DocumentUpdate]) -> Result<Written, String> {
         let file = self.file_of(manifest);
         let mut old = match documents.iter().any(|document| document.content.is_none()) {
             true => load(&file).map(|record| record.documents).unwrap_or_default(),
@@ -201,7 +205,7 @@ impl Store {
         if documents.is_empty() {
             return match fs::remove_file(&file) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("remove", &file, e)),
-                _ => Ok(()),
+                _ => Ok(Written::InDirectory),
             };
         }
         let path_bytes = manifest.to_str().is_none().then(|| uid::hex(manifest.as_os_str().as_bytes()));
@@ -209,9 +213,10 @@ impl Store {
         self.put(&file, &ManifestRecord { version: VERSION, path, path_bytes, documents })
     }
 
-    fn put(&self, file: &Path, record: &impl Serialize) -> Result<(), String> {
+    fn put(&self, file: &Path, record: &impl Serialize) -> Result<Written, String> {
         durable::make_directory(&self.root, 0o750).map_err(|e| failed("create", &self.root, e))?;
-        durable::replace(file, &durable::appended(file, ASIDE), &json(record), 0o600)
+        let aside = durable::appended(file, ASIDE);
+        durable::put(file, &aside, &json(record), 0o600, || fs::rename(&aside, file))
             .map_err(|e| failed("write", file, e))
     }
 
@@ -222,7 +227,7 @@ impl Store {
         (record.directory == directory.to_string_lossy() && record.version == VERSION).then_some(record.place)
     }
 
-    fn put_place(&self, directory: &Path, place: &MountPlace) -> Result<(), String> {
+    fn put_place(&self, directory: &Path, place: &MountPlace) -> Result<Written, String> {
         let directory = directory.to_string_lossy().into_owned();
         let record = DirectoryRecord { version: VERSION, directory, place: place.clone() };
         self.put(&self.root.join(DIRECTORY), &record)
@@ -249,6 +254,10 @@ fn load(file: &Path) -> Option<ManifestRecord> {
             return None;
         }
     };
+    if text.is_empty() {
+        log::info!("a power cut has interrupted the write of the new record of a manifest file={file:?}");
+        return None;
+    }
     let why = match serde_json::from_slice::<ManifestRecord>(&text) {
         Ok(record) if record.version > VERSION => format!("version {} is newer than supported", record.version),
         Ok(record) if record.documents.iter().any(|d| uid::digest(&d.content) != d.digest) => {

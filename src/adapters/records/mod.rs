@@ -1,11 +1,12 @@
 //! Stores small records that survive the process, one file each: `<root>/records/<kind>/<key>.json`.
 //!
 //! A record is written to a temporary file, synced, and renamed over the old one; then the directory is synced. After
-//! a power cut the file is therefore either the old record or the new one. The first line of a file contains a version
-//! and the SHA-256 of the value; the rest is the value. An invalid file (truncated, damaged, of another version) is
-//! renamed to `*.corrupt` with a warning, because a broken record must not prevent the start of a node. Only the
-//! engine interprets values. `seal` defines the format of sealed records. A sealed record whose key is missing is not
-//! invalid and is kept.
+//! a power cut the file is therefore either the old record or the new one. A small record without an old one is renamed
+//! first and needs one sync; until that sync, a power cut can leave an empty file, which means that there is no record
+//! (`durable::put`). The first line of a file contains a version and the SHA-256 of the value; the rest is the value. An
+//! invalid file (truncated, damaged, of another version) is renamed to `*.corrupt` with a warning, because a broken
+//! record must not prevent the start of a node. Only the engine interprets values. `seal` defines the format of sealed
+//! records. A sealed record whose key is missing is not invalid and is kept.
 //!
 //! A write waits for the disk, so changes must be made on a helper thread. The agent abandons a thread that hangs, but
 //! the thread may continue much later. Each batch of changes therefore has its own number and temporary files, and has
@@ -21,7 +22,7 @@ mod tests;
 use crate::api::ordered::OrderSlice;
 pub use root::{Root, existing_id};
 
-use crate::adapters::durable::{self, appended};
+use crate::adapters::durable::{self, Written, appended};
 use crate::api::sealing::{Content, StoredRecord};
 use crate::api::uid;
 use crate::engine::effect::RecordChange;
@@ -30,7 +31,7 @@ use seal::{OpenError, SealKey};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,6 +107,7 @@ impl Records {
                 let Some(name) = file.strip_suffix(SUFFIX) else { continue };
                 match stored(&kind, name, &path, self.key.as_deref()) {
                     Ok(record) => records.push(record),
+                    Err(_) if is_empty(&path) => remove_unwritten(&path),
                     Err(why) => set_aside(&path, &why),
                 }
             }
@@ -142,47 +144,51 @@ impl Records {
     /// exist succeeds. An error means that the key is invalid, that the file cannot be changed, or that a later batch
     /// has started.
     pub fn make(&self, changes: &[RecordChange]) -> Vec<Result<(), String>> {
-        let made: Vec<Result<PathBuf, String>> = changes.iter().map(|change| self.make_one(change)).collect();
+        let made: Vec<Result<Option<PathBuf>, String>> = changes.iter().map(|change| self.make_one(change)).collect();
         let mut synced: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
-        let mut sync = |directory| synced.entry(directory).or_insert_with_key(|d| sync_directory(d)).clone();
+        let mut sync = |directory: Option<PathBuf>| match directory {
+            Some(directory) => synced.entry(directory).or_insert_with_key(|d| sync_directory(d)).clone(),
+            None => Ok(()),
+        };
         made.into_iter().map(|directory| directory.and_then(&mut sync)).collect()
     }
 
-    /// Makes a change. Returns the directory that has to be synced.
-    fn make_one(&self, change: &RecordChange) -> Result<PathBuf, String> {
+    /// Makes a change. Returns the directory that has to be synced; None if the change is already durable.
+    fn make_one(&self, change: &RecordChange) -> Result<Option<PathBuf>, String> {
         let key = match change {
             RecordChange::Put { key, .. } | RecordChange::Seal { key, .. } => key,
             RecordChange::Delete { key } | RecordChange::SetAside { key } => key,
-            RecordChange::RemoveCorrupt { kind } => return self.remove_corrupt(kind),
+            RecordChange::RemoveCorrupt { kind } => return self.remove_corrupt(kind).map(Some),
         };
         let path = self.path(key)?;
-        match change {
+        let written = match change {
             RecordChange::Put { value, .. } => self.put(&path, &plain(&path, value)?)?,
             RecordChange::Seal { value, .. } => {
                 let sealed = self.key.as_ref().ok_or_else(|| "the service has no key".to_owned());
                 let sealed = sealed.and_then(|with| with.seal(key, value)).map_err(|e| failed("seal", &path, &e))?;
-                self.put(&path, &sealed)?;
+                self.put(&path, &sealed)?
             }
-            RecordChange::RemoveCorrupt { .. } => {}
-            RecordChange::Delete { .. } => self.take_effect(&path, || match fs::remove_file(&path) {
-                Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-                other => other,
-            })?,
-            RecordChange::SetAside { .. } => self.set_aside(&path)?,
-        }
-        Ok(path.parent().unwrap_or(&self.directory).to_owned())
+            RecordChange::RemoveCorrupt { .. } => Written::InDirectory,
+            RecordChange::Delete { .. } => {
+                self.take_effect(&path, || match fs::remove_file(&path) {
+                    Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+                    other => other,
+                })?;
+                Written::InDirectory
+            }
+            RecordChange::SetAside { .. } => {
+                self.set_aside(&path)?;
+                Written::InDirectory
+            }
+        };
+        Ok((written == Written::InDirectory).then(|| path.parent().unwrap_or(&self.directory).to_owned()))
     }
 
-    fn put(&self, path: &Path, content: &[u8]) -> Result<(), String> {
+    fn put(&self, path: &Path, content: &[u8]) -> Result<Written, String> {
         make_directory(path.parent().unwrap_or(&self.directory))?;
         let aside = appended(path, &format!(".{}{ASIDE}", self.batch));
-        let written = durable::write(&aside, content, 0o600)
-            .map_err(|e| failed("write", path, &e))
-            .and_then(|()| self.take_effect(path, || fs::rename(&aside, path)));
-        if written.is_err() {
-            let _ = fs::remove_file(&aside);
-        }
-        written
+        let rename = || self.unless_abandoned(|| fs::rename(&aside, path));
+        durable::put(path, &aside, content, 0o600, rename).map_err(|e| failed("write", path, &e))
     }
 
     /// Renames a record to `*.corrupt`, so that `load` ignores it and a user can inspect it. Removes the oldest
@@ -214,12 +220,16 @@ impl Records {
     }
 
     /// Makes a change, unless a later batch has started, which makes this change obsolete.
-    fn take_effect(&self, path: &Path, change: impl FnOnce() -> std::io::Result<()>) -> Result<(), String> {
+    fn take_effect(&self, path: &Path, change: impl FnOnce() -> io::Result<()>) -> Result<(), String> {
+        self.unless_abandoned(change).map_err(|e| failed("change", path, &e))
+    }
+
+    fn unless_abandoned(&self, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let _held = self.order.taking_effect.lock().unwrap_or_else(PoisonError::into_inner);
         if self.order.newest.load(Ordering::SeqCst) != self.batch {
-            return Err(format!("failed to change {}: abandoned, because it took too long", path.display()));
+            return Err(io::Error::other("abandoned, because it took too long"));
         }
-        change().map_err(|e| failed("change", path, &e))
+        change()
     }
 
     fn path(&self, key: &str) -> Result<PathBuf, String> {
@@ -295,6 +305,16 @@ fn value_of(content: Vec<u8>) -> Result<String, String> {
         return Err("damaged or truncated: the checksum in the first line does not match".into());
     }
     Ok(value.to_owned())
+}
+
+fn is_empty(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() == 0)
+}
+
+/// Removes an empty file, which a power cut left before the first write of the record was durable.
+fn remove_unwritten(path: &Path) {
+    let removed = fs::remove_file(path).is_ok();
+    log::info!("a power cut has interrupted the write of this new record file={} removed={removed}", path.display());
 }
 
 fn set_aside(path: &Path, why: &str) {
