@@ -46,12 +46,12 @@ pub(super) enum Written {
     InDirectory,
 }
 
-/// Creates or replaces a file, by means of the temporary file `aside` in the same directory. `rename` renames `aside` to
-/// `path`. After a power cut, a replaced file has the old content or the new one, and a new file is missing, empty or
-/// complete.
+/// Creates or replaces a file, by means of the temporary file `aside` in the same directory. `rename` renames `aside`
+/// to `path`. After a power cut, a replaced file has the old content or the new one, and a new file is missing, empty
+/// or complete.
 ///
-/// A new small file needs one sync instead of two, which halves the writes on a flash card: it is renamed first, and the
-/// sync then covers its name too. Readers have to treat an empty file as a missing one.
+/// A new small file needs one sync instead of two, which spares a flash card: it is renamed first, and the sync then
+/// covers its name too. Readers have to treat an empty file as a missing one.
 ///
 /// # Errors
 /// The file cannot be written, or `rename` failed. `aside` is removed, because the disk may be full.
