@@ -2,7 +2,7 @@
 //!
 //! Exit code 0: no errors; 1: at least one error; 2: a file cannot be read.
 
-use crate::adapters::manifests;
+use crate::adapters::{manifests, records};
 use crate::agent;
 use crate::api::data_object::{DataKind, DataObject, DataObjects};
 use crate::api::document::{self, Checked, Object};
@@ -61,6 +61,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
         if loaded.is_ok() {
             // Only the machine's own configuration can be compared with its capacity.
             report.node(loaded.config.clone())?;
+            report.state(&loaded.config.root_dir)?;
         }
         report.path(&loaded.config.manifests)?;
     }
@@ -181,6 +182,21 @@ impl Report<'_> {
         match foreign::within(PATIENCE, move || agent::node_facts(&config).err().unwrap_or_default()) {
             Ok(errors) => self.problems(&config::problem::Problems { errors, warnings: Vec::new() }),
             Err(why) => self.cannot_read(&root, &why.to_string()),
+        }
+    }
+
+    /// Checks that this version of Wherry can use the files of the root directory, for the packages: a downgrade that
+    /// cannot work then leaves the newer agent running.
+    fn state(&mut self, root: &Path) -> Result<(), Failure> {
+        let of_thread = root.to_owned();
+        match foreign::within(PATIENCE, move || records::format::check(&of_thread)) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(why)) => {
+                self.errors += 1;
+                writeln!(self.out, "{}", shown(&why))?;
+                Ok(())
+            }
+            Err(why) => self.cannot_read(root, &why.to_string()),
         }
     }
 

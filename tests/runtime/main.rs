@@ -11,6 +11,7 @@ mod admission;
 mod against_api_server;
 mod cgroups;
 mod device_plugins;
+mod downgrade;
 mod drain;
 mod endings;
 mod environment;

@@ -3,8 +3,8 @@
 //! A record is written to a temporary file, synced, and renamed over the old one; then the directory is synced. After
 //! a power cut the file is therefore either the old record or the new one. A small record without an old one is renamed
 //! first and needs one sync; until that sync, a power cut can leave an empty file, which means that there is no record
-//! (`durable::put`). The first line of a file contains a version and the SHA-256 of the value; the rest is the value. An
-//! invalid file (truncated, damaged, of another version) is renamed to `*.corrupt` with a warning, because a broken
+//! (`durable::put`). The first line of a file contains a version and the SHA-256 of the value; the rest is the value.
+//! An invalid file (truncated, damaged, of another version) is renamed to `*.corrupt` with a warning, because a broken
 //! record must not prevent the start of a node. Only the engine interprets values. `seal` defines the format of sealed
 //! records. A sealed record whose key is missing is not invalid and is kept.
 //!
@@ -13,6 +13,7 @@
 //! no effect once a later batch has started. `Root` is the root directory with its lock and its id.
 
 mod directories;
+pub mod format;
 pub mod queue;
 mod root;
 pub mod seal;

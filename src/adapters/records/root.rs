@@ -3,6 +3,7 @@
 //! (W21).
 
 use super::directories::{failed, make_directory, sync_directory};
+use super::format;
 use crate::adapters::durable;
 use crate::api::time::Wall;
 use crate::api::uid;
@@ -37,13 +38,15 @@ impl Root {
     /// Creates the directory if it is missing, locks it, and reads or creates its id.
     ///
     /// # Errors
-    /// Another process holds the lock (the error contains its PID), the id is invalid, or the file system reports an
-    /// error.
+    /// Another process holds the lock (the error contains its PID), a newer version has changed the format of the
+    /// files, the id is invalid, or the file system reports an error.
     pub fn open(path: &Path) -> Result<Root, String> {
         make_directory(path)?;
+        format::check(path)?;
         let lock = lock(&path.join("lock"))?;
         let id_path = path.join("id");
         let id = id(&id_path)?;
+        format::record(path);
         Ok(Root { id, created: created(&id_path), lock })
     }
 }

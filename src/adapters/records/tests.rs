@@ -107,13 +107,7 @@ fn a_damaged_record_is_set_aside_and_the_rest_is_read() {
     names.sort();
     assert_eq!(
         names,
-        [
-            "cut.json.corrupt",
-            "flipped.json.corrupt",
-            "good.json",
-            "header.json.corrupt",
-            "newer.json.corrupt"
-        ]
+        ["cut.json.corrupt", "flipped.json.corrupt", "good.json", "header.json.corrupt", "newer.json.corrupt"]
     );
     put(&records, "pod/cut", "{}").unwrap();
     assert_eq!(loaded(&records, &["pod", "rejected"]).len(), 2);
