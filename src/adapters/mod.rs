@@ -4,6 +4,7 @@
 pub mod api_server;
 pub mod bus;
 pub mod cgroups;
+pub mod crash_files;
 pub mod credentials;
 pub mod cri;
 pub mod devices;

@@ -17,7 +17,8 @@
 //! the engine, `content` the data that the server shows, `bodies` the lists and watches, `pod_changes` the positions
 //! of watches, `kube` the API for kubectl, `views` the form in which it shows pods, `descriptors` and `dump` the
 //! internal state. `event_recorder` writes the log lines and events of pods, `event_cache` keeps the events,
-//! `reports` preserves them across a restart, `logging` formats the log, and `service` notifies systemd.
+//! `reports` preserves them across a restart, `last_state` keeps the state for a crash report, `logging` formats the
+//! log, and `service` notifies systemd.
 //! `system_check` checks the machine. `purge` implements the command of that name; it does not use the engine.
 
 mod act;
@@ -37,6 +38,7 @@ mod identity;
 mod jobs;
 mod kernel;
 mod kube;
+mod last_state;
 pub mod logging;
 mod logind;
 mod logs;
@@ -68,7 +70,7 @@ use crate::config::Config;
 use crate::engine::effect::{Effect, Severity};
 use crate::engine::event::Event;
 use crate::engine::node::Engine;
-use crate::event_loop::{EventLoop, Signal, Signals, clock};
+use crate::event_loop::{Class, EventLoop, Signal, Signals, clock};
 use crate::kubectl_api::condition_times::ConditionTimes;
 use crate::metrics::Metrics;
 use mio::Token;
@@ -123,6 +125,7 @@ struct Reporting {
     recorder: event_recorder::EventRecorder,
     conditions: ConditionTimes,
     file: reports::ReportFile,
+    last_state: last_state::LastState,
 }
 
 impl Reporting {
@@ -134,6 +137,20 @@ impl Reporting {
         if self.conditions.follow_node(engine, started, now) {
             self.file.changed(now.boot);
         }
+    }
+
+    fn report_previous_run(&mut self, metrics: &Metrics, now: Now) {
+        self.last_state.report_previous(&mut self.recorder, metrics, now);
+    }
+
+    /// Writes the last state on a helper thread.
+    fn write_last_state(&mut self, engine: &Engine, started: Now, jobs: &mut jobs::Jobs, now: Now) {
+        let spec = jobs::JobSpec::new(Class::Records, "write the last state", now.boot + reports::WRITE_TIMEOUT);
+        jobs.run(spec, self.last_state.write(engine, started, now), |agent, written, now| {
+            let Reporting { last_state, standing, .. } = &mut agent.reporting;
+            let written = written.unwrap_or_else(|e| Err(standing.job_failed(&e, now.boot)));
+            last_state.written(written, standing, now.boot);
+        });
     }
 
     fn write_file(&mut self, jobs: &mut jobs::Jobs, now: Now) {
@@ -166,6 +183,7 @@ impl Agent {
         let now = clock::now();
         let message = concat!("wherry ", env!("CARGO_PKG_VERSION"), " has started");
         self.reporting.recorder.node_event(Severity::Normal, Reason::Starting, message, now);
+        self.reporting.report_previous_run(&self.metrics, now);
         let credentials = self.cluster.as_ref().and_then(cluster::ClusterConnection::credentials);
         self.events.extend(credentials.map(|credentials| identity::client_certificate(credentials, &self.config)));
         // The first calls open the listeners and start to connect.
@@ -185,7 +203,9 @@ impl Agent {
             self.settle(now);
             let records = &self.disk.records;
             let writes_records = records.is_writing() || records.waiting() > 0;
-            if self.course.has_stopped(writes_records, self.reporting.file.is_closed(), now.boot) {
+            let has_reported = self.reporting.file.is_closed() && !self.reporting.last_state.is_writing();
+            if self.course.has_stopped(writes_records, has_reported, now.boot) {
+                self.reporting.last_state.stopped();
                 return Ok(());
             }
             self.reporting.follow_conditions(&self.engine, self.process.started.boot, now);
@@ -243,6 +263,7 @@ impl Agent {
         if self.reporting.recorder.take_changed() {
             self.reporting.service.changed();
             self.reporting.file.changed(now.boot);
+            self.reporting.last_state.changed(now.boot);
             self.serving.events_changed();
         }
     }

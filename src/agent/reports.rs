@@ -16,7 +16,8 @@ use std::time::Duration;
 const DELAY: Duration = Duration::from_secs(1);
 /// Minimum time between two writes.
 const PAUSE: Duration = Duration::from_secs(10);
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit for a write to the run directory.
+pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The file and the state of its writes.
 pub(super) struct ReportFile {
     path: PathBuf,

@@ -24,7 +24,7 @@ impl Source {
 }
 
 /// All sources, in the order in which they are checked and handled.
-const SOURCES: [Source; 21] = [
+const SOURCES: [Source; 22] = [
     Source { owns: |_, token| token == SIGNALS, ready: |agent, _, now| agent.take_signals(now), ..Source::NONE },
     Source {
         owns: |_, token| token == RUNTIME,
@@ -78,6 +78,14 @@ const SOURCES: [Source; 21] = [
     Source {
         next_deadline: |agent| agent.reporting.file.next_deadline(),
         due: |agent, now| agent.reporting.write_file(&mut agent.jobs, now),
+        ..Source::NONE
+    },
+    Source {
+        next_deadline: |agent| agent.reporting.last_state.next_deadline(),
+        due: |agent, now| {
+            let started = agent.process.started;
+            agent.reporting.write_last_state(&agent.engine, started, &mut agent.jobs, now);
+        },
         ..Source::NONE
     },
     // The server is driven at the end of each turn.

@@ -7,6 +7,7 @@ use super::event_recorder::EventRecorder;
 use super::handlers::LocalHandlers;
 use super::jobs::Jobs;
 use super::kernel::KernelReports;
+use super::last_state::LastState;
 use super::logind::{self, HeldLock};
 use super::record_queue::RecordQueue;
 use super::reports::ReportFile;
@@ -144,6 +145,7 @@ fn reporting(config: &Config, now: Boot) -> Reporting {
         recorder: EventRecorder::new(event_cache),
         conditions: ConditionTimes::restore(reports.conditions),
         file,
+        last_state: LastState::new(config),
     }
 }
 

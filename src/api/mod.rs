@@ -38,6 +38,7 @@ pub mod ordered;
 pub mod pod;
 pub mod pod_objects;
 pub mod pod_resources;
+pub mod previous_end;
 pub mod printable;
 pub mod priority;
 pub mod problem;

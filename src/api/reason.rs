@@ -40,13 +40,14 @@ reasons! {
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
     // Events of the node.
-    ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired CertificateIssued
-    CertificateNotApproved CertificateNotRenewed CertificateRenewed Conflict ConflictEnded DevicePlugin
-    EvictionThresholdMet FailedCgroup FailedListen FailedSeal FailedStore FailedUnseal FreeDiskSpaceFailed ImageGCFailed
-    InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected MirrorRefused NetworkNotReady
-    NodeHasDiskPressure NodeHasInsufficientMemory NodeHasInsufficientPID NodeHasNoDiskPressure NodeHasSufficientMemory
-    NodeHasSufficientPID NodeNotSchedulable NodeSchedulable NodeNameConflict NodeRegistered RuntimeConnected
-    RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting TokenExpired
+    AgentCrashed ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired
+    CertificateIssued CertificateNotApproved CertificateNotRenewed CertificateRenewed Conflict ConflictEnded
+    DevicePlugin EvictionThresholdMet FailedCgroup FailedListen FailedSeal FailedStore FailedUnseal
+    FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected
+    MirrorRefused NetworkNotReady NodeHasDiskPressure NodeHasInsufficientMemory NodeHasInsufficientPID
+    NodeHasNoDiskPressure NodeHasSufficientMemory NodeHasSufficientPID NodeNotSchedulable NodeSchedulable
+    NodeNameConflict NodeRegistered RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed
+    ShutdownNotArmed Starting TokenExpired
     // Why a pod ends or is killed.
     DeadlineExceeded Drained Evicted NodeShutdown Preempting Terminated
     // Why a pod waits or is rejected. All extended resources share one metric label.

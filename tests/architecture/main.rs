@@ -105,7 +105,7 @@ fn the_event_loop_does_not_depend_on_pods() {
 }
 
 /// Which adapter may use which other one below it.
-const COMPOSED: [(&str, &str); 13] = [
+const COMPOSED: [(&str, &str); 14] = [
     // The driver systemd creates slices with calls on the system bus.
     ("cgroups", "bus"),
     // The system check examines the same hierarchies.
@@ -117,6 +117,7 @@ const COMPOSED: [(&str, &str); 13] = [
     ("volumes", "mount_table"),
     // Small files that must survive a power cut.
     ("bus", "durable"),
+    ("crash_files", "durable"),
     ("identity", "durable"),
     ("manifests", "durable"),
     ("pki", "durable"),

@@ -10,6 +10,7 @@ mod support;
 mod admission;
 mod against_api_server;
 mod cgroups;
+mod crash;
 mod device_plugins;
 mod downgrade;
 mod drain;

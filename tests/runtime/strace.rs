@@ -7,6 +7,7 @@ use crate::support::strace::{Trace, documented, page, wait_quiet};
 use crate::support::yaml::TRAP;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::time::Duration;
 
 /// Waits by asking the runtime. A request to the agent would appear in the trace.
@@ -23,6 +24,10 @@ fn an_idle_minute_makes_the_documented_system_calls_and_few_of_them() {
     let agent = Agent::start("straceidle");
     agent.apply("web", TRAP);
     agent.wait_running("web");
+    // The last state is written up to a minute after the last event.
+    let state = agent.socket.with_extension("sock.state");
+    let is_written = |_: &Agent| fs::read_to_string(&state).is_ok_and(|text| text.contains("\"phase\":\"Running\""));
+    agent.wait("the last state is written", is_written);
     wait_quiet(agent.pid());
     let trace = Trace::attach(agent.pid(), "idle");
     std::thread::sleep(Duration::from_secs(62));
