@@ -9,15 +9,20 @@ use crate::commands::output::{Failure, document, print_message, shown};
 use crate::config::{self, Flags};
 use crate::foreign::{self, NoAnswer};
 use serde_json::json;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// A configuration that cannot be read within this time is considered to be on a file system that hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Checks the machine with the configuration selected by `flags`.
+/// Checks the machine with the configuration selected by `flags`, and prints the findings.
 pub fn run(out: &mut dyn Write, flags: &Flags, as_json: bool) -> Result<u8, Failure> {
+    print(out, &findings(flags), as_json, "the system")
+}
+
+/// Checks the machine with the configuration selected by `flags`.
+pub fn findings(flags: &Flags) -> Vec<Finding> {
     let loaded = foreign::within(PATIENCE, {
         let flags = flags.clone();
         move || config::load(&flags)
@@ -25,11 +30,11 @@ pub fn run(out: &mut dyn Write, flags: &Flags, as_json: bool) -> Result<u8, Fail
     let loaded = match loaded {
         Ok(loaded) => loaded,
         // Without a configuration, the paths to check are unknown.
-        Err(why) => return print(out, &[no_configuration(flags, &why)], as_json, "the system"),
+        Err(why) => return vec![no_configuration(flags, &why)],
     };
     let mut findings = vec![configuration(&loaded)];
     findings.extend(system_check::inspect(&loaded.config));
-    print(out, &findings, as_json, "the system")
+    findings
 }
 
 fn no_configuration(flags: &Flags, why: &NoAnswer) -> Finding {
@@ -54,7 +59,18 @@ fn configuration(loaded: &config::Loaded) -> Finding {
     }
 }
 
-/// Prints a line for each finding. `checked`: what was checked.
+/// Writes a line for each finding.
+pub fn write_lines(out: &mut dyn Write, findings: &[Finding]) -> io::Result<()> {
+    let width = findings.iter().map(|f| f.check.len()).max().unwrap_or(0);
+    for Finding { check, level, message, remedy } in findings {
+        let remedy = remedy.as_ref().map(|r| format!(". To do: {r}")).unwrap_or_default();
+        let line = format!("{message}{remedy}").replace('\n', " ");
+        writeln!(out, "{:<7}  {check:<width$}  {}", level.name(), shown(&line))?;
+    }
+    Ok(())
+}
+
+/// Prints a line for each finding, and their number. `checked`: what was checked.
 pub fn print(out: &mut dyn Write, findings: &[Finding], as_json: bool, checked: &str) -> Result<u8, Failure> {
     let count = Count::of(findings);
     if as_json {
@@ -62,12 +78,7 @@ pub fn print(out: &mut dyn Write, findings: &[Finding], as_json: bool, checked: 
         let value = json!({ "ok": ok, "warnings": warnings, "errors": errors, "checks": findings });
         document(out, &value, false)?;
     } else {
-        let width = findings.iter().map(|f| f.check.len()).max().unwrap_or(0);
-        for Finding { check, level, message, remedy } in findings {
-            let remedy = remedy.as_ref().map(|r| format!(". To do: {r}")).unwrap_or_default();
-            let line = format!("{message}{remedy}").replace('\n', " ");
-            writeln!(out, "{:<7}  {check:<width$}  {}", level.name(), shown(&line))?;
-        }
+        write_lines(out, findings)?;
     }
     out.flush()?;
     print_message(&format!("checked {checked}: {count}"));

@@ -3,7 +3,9 @@
 use super::output::Failure;
 use super::select::{PodArgs, select};
 use super::status_format::StatusFormat;
-use super::{attach, cp, debug_pod, describe, drain, exec, join, keep, kubeconfig, leave, pods, port_forward, top};
+use super::{
+    attach, cp, debug_pod, describe, drain, exec, join, keep, kubeconfig, leave, pods, port_forward, support, top,
+};
 use crate::api::selector::Selector;
 use crate::config::{self, Flags};
 use clap::{ArgGroup, Args, CommandFactory as _, Parser, Subcommand};
@@ -357,6 +359,23 @@ pub(super) enum Command {
         #[command(flatten)]
         socket: SocketArgs,
     },
+    /// Write a file for a bug report
+    ///
+    /// Writes a compressed archive with the versions, the configuration, the output of `wherry check --system`, the
+    /// status, pods, events, metrics and internal state of the running agent, its crash reports, the log of the
+    /// service and the end of the kernel's log, the mounts, and the names and sizes of the manifests and of the files
+    /// in the state directory. Changes nothing. Works without a running agent, and as any user: errors.txt in the
+    /// archive lists what is missing.
+    ///
+    /// Contains no manifests, environment variables, commands, values of annotations, ConfigMaps, Secrets, keys or
+    /// credentials, and no logs of containers (add them with `wherry logs`). Contains names of pods, images, hosts and
+    /// files, and messages of the runtime and of the kernel. Look through it before you send it: tar -xzf FILE. Only
+    /// its owner can read it.
+    ///
+    /// Exit code: 0 the file was written, even if parts are missing, 1 it cannot be written or exists, 2 the command
+    /// line is invalid.
+    #[command(after_help = SUPPORT_EXAMPLES)]
+    Support(support::SupportArgs),
     /// Remove all pods of this node and all state of wherry
     ///
     /// For a machine on which wherry is no longer used. The agent must not be running. Without --yes, lists the pods
@@ -390,6 +409,12 @@ const UNDRAIN_EXAMPLES: &str = "\
 Examples:
   wherry undrain default/db
   wherry undrain --all                      all drained pods";
+
+const SUPPORT_EXAMPLES: &str = "\
+Examples:
+  sudo wherry support                       a file in the current directory
+  sudo wherry support --since 48h -o /tmp/report.tar.gz
+  ssh node sudo wherry support -o - > report.tar.gz";
 
 const KUBECONFIG_EXAMPLES: &str = "\
 Examples:

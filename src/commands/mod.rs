@@ -34,6 +34,7 @@ mod shutdown_plan;
 mod status;
 mod status_format;
 mod streams;
+mod support;
 mod table;
 mod top;
 
@@ -101,6 +102,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Debug(DebugArgs { command: None, query, socket }) => {
             output::finish_raw(|out| debug_pod::run(out, &mut std::io::stderr(), &socket.path(), query))
         }
+        // The archive can go to stdout.
+        Command::Support(args) => output::finish_raw(|out| support::run(out, &args)),
         command => output::finish(|out| show(out, command)),
     }
 }
@@ -156,6 +159,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
         | Command::Logs(_)
         | Command::Exec { .. }
         | Command::Attach { .. }
+        | Command::Support(_)
         | Command::Debug(DebugArgs { command: None, .. }) => Ok(0),
     }
 }

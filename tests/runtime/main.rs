@@ -56,6 +56,7 @@ mod service;
 mod shared_uid;
 mod strace;
 mod streams;
+mod support_file;
 mod system_check;
 mod trouble;
 mod volumes;

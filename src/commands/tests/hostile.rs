@@ -9,7 +9,7 @@ use crate::api::printable;
 use crate::api::shutdown::view::{PlanGroup, PlanPod, PlanView};
 use crate::commands::output::{Guard, TOLD, end, to_stderr};
 use crate::commands::screen::SEQUENCES;
-use crate::commands::{Cli, Command, DebugArgs, attach, debug_pod, definition, exec, logs, show};
+use crate::commands::{Cli, Command, DebugArgs, attach, debug_pod, definition, exec, logs, show, support};
 use crate::engine::effect::RecordChange;
 use crate::net::http1::{self, Accepts};
 use crate::net::server::exchange::{Content, Part, Request, Response};
@@ -216,6 +216,11 @@ fn command_lines(command: &str) -> &'static [&'static str] {
         "fds" => &["debug fds", "debug fds -o json"],
         "status" => &["status", "status -o json"],
         "shutdown-plan" => &["shutdown-plan", "shutdown-plan -o json"],
+        "support" => &[
+            "support -o @/evil\x1b[2J.tar.gz --config @/config.yaml --config-dir @/node --root-dir @/node --since 1s",
+            "support -o @/evil\x1b[2J.tar.gz --config-dir @/node",
+            "support -o @/not-there\x1b[2J/x --config-dir @/node",
+        ],
         "purge" => &["purge --root-dir @/root --runtime-endpoint unix://@/no\x1b[2J"],
         "join" => &[
             "join nobody\x1b[2J:1 --config-dir @/node --root-dir @/node --hostname a --token 07401b.f395accd246ae52d \
@@ -348,6 +353,7 @@ fn no_command_lets_hostile_text_through() {
                 Command::Debug(DebugArgs { command: None, query, socket }) => {
                     debug_pod::run(&mut out, &mut std::io::stderr(), &socket.path(), query)
                 }
+                Command::Support(args) => support::run(&mut out, &args),
                 command => show(&mut out, command),
             };
             end(ended);
