@@ -113,6 +113,8 @@ pub struct ContainerFact {
     pub spec_hash: Option<u32>,
     /// `annotation::BACKOFF_LEVEL`, 0 if absent.
     pub backoff_level: u32,
+    /// `annotation::BOOT`: identifies the boot in which the container was created. None if absent.
+    pub boot: Option<u32>,
     /// `annotation::GRACE_PERIOD` in seconds.
     pub grace_seconds: Option<u64>,
     /// The annotation `annotation::PRE_STOP` (JSON), if present.

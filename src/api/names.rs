@@ -108,6 +108,8 @@ pub mod annotation {
     pub const OWNER: &str = "io.wherry.owner";
     /// On containers: the number of consecutive restarts before this one (W10), decimal.
     pub const BACKOFF_LEVEL: &str = "io.wherry.container.backoffLevel";
+    /// On containers: a digest of the id of the boot in which the container was created (W10), hexadecimal.
+    pub const BOOT: &str = "io.wherry.container.boot";
     /// On sandboxes with a user namespace of their own: the first id on the host (W28), decimal.
     pub const USER_NAMESPACE: &str = "io.wherry.pod.userNamespace";
     /// On the node's object at an API server: `true` while Wherry's cordon is shown there (C16).

@@ -3,6 +3,7 @@
 use crate::api::cluster::node::{NodeInfo, Taint};
 use crate::api::credential_provider::Provider;
 use crate::api::eviction::EvictionPolicy;
+use crate::api::hash;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
@@ -102,7 +103,28 @@ pub enum ServingIssuer {
     Cluster,
 }
 
+/// What limits the restart back-off.
+#[derive(Clone, Copy, Debug)]
+pub struct RestartBackoff {
+    /// The longest delay.
+    pub max: Duration,
+    /// Identifies this boot of the machine. None if its id is unknown.
+    pub boot: Option<u32>,
+}
+
+impl FixedConfig {
+    /// Returns a digest of the id of this boot. None if the id is unknown.
+    pub fn boot(&self) -> Option<u32> {
+        (!self.boot_id.is_empty()).then(|| hash::fnv1a(self.boot_id.as_bytes()))
+    }
+}
+
 impl EngineConfig {
+    /// Returns the limits of the restart back-off (W10).
+    pub fn restart_backoff(&self) -> RestartBackoff {
+        RestartBackoff { max: self.max_restart_backoff, boot: self.fixed.boot() }
+    }
+
     /// Takes the settings of `new` that can change.
     pub fn change_to(&mut self, new: EngineConfig) {
         let fixed = std::mem::take(&mut self.fixed);

@@ -268,6 +268,8 @@ pub struct CreateContainer {
     pub attempt: u32,
     /// The value of `annotation::BACKOFF_LEVEL` (W10).
     pub backoff_level: u32,
+    /// The value of `annotation::BOOT`. None if the id of the boot is unknown.
+    pub boot: Option<u32>,
     /// The answer to ImageStatus. The container is created from the image's id. Its user applies if the spec sets none.
     pub image: ImageFact,
     /// The pod's IP addresses.
@@ -288,7 +290,8 @@ pub enum FilesCall {
     /// Create the pod's directory and its log directory.
     PreparePod { pod: Rc<Pod> },
     /// Create /etc/hosts, the container's log directory and a new termination message file. Answer: `Prepared` with
-    /// the mounts of /etc/hosts and of the termination message file, in this order. `host_ips`: whether the answer
+    /// the mounts of /etc/hosts and of the termination message file, in this order; the second one is missing on a
+    /// read-only file system. `host_ips`: whether the answer
     /// has to contain the node's addresses.
     PrepareContainer { pod: Rc<Pod>, container: String, ips: Vec<String>, attempt: u32, host_ips: bool },
     /// Create the link in the directory of container logs.

@@ -119,6 +119,7 @@ pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
         user_namespace: None,
         attempt,
         backoff_level: 0,
+        boot: None,
         image: ImageFact { id: "localhost/trap:1".into(), uid: None, username: String::new(), size: 0 },
         ips: Vec::new(),
         process,

@@ -137,7 +137,8 @@ impl Bounds {
             return None;
         }
         let ran = if dead.started_at.0 == 0 { Duration::ZERO } else { dead.finished_at.since(dead.started_at) };
-        let level = if ran >= RESET_AFTER { 0 } else { dead.backoff_level };
+        let of_earlier_boot = dead.boot.is_some() && call.boot.is_some() && dead.boot != call.boot;
+        let level = if ran >= RESET_AFTER || of_earlier_boot { 0 } else { dead.backoff_level };
         // C2: a new image has no back-off. A container that was stopped for one can follow with the old image again.
         let of_api = call.pod.is_from_api_server();
         let image = call.pod.container(&call.container).and_then(|spec| spec.image.as_deref());

@@ -233,6 +233,7 @@ pub fn container(answer: &proto::ContainerStatusResponse, sandbox: Option<&str>)
         image_ref: c.image_ref.clone(),
         spec_hash: a.get(annotation::CONTAINER_HASH).and_then(|hash| u32::from_str_radix(hash, 16).ok()),
         backoff_level: a.get(annotation::BACKOFF_LEVEL).and_then(|n| n.parse().ok()).unwrap_or(0),
+        boot: a.get(annotation::BOOT).and_then(|boot| u32::from_str_radix(boot, 16).ok()),
         grace_seconds: seconds(a, annotation::GRACE_PERIOD),
         pre_stop: a.get(annotation::PRE_STOP).cloned(),
         stop_signal: stop_signal::name(c.stop_signal),
@@ -349,6 +350,7 @@ mod tests {
             (annotation::TERMINATION_PATH, "/t"),
             (annotation::TERMINATION_POLICY, "FallbackToLogsOnError"),
             (annotation::BACKOFF_LEVEL, "2"),
+            (annotation::BOOT, "ff"),
             (annotation::GRACE_PERIOD, "7"),
         ] {
             status.annotations.insert(k.into(), v.into());
@@ -361,6 +363,7 @@ mod tests {
         };
         let f = container(&answer, Some("s1")).unwrap();
         assert_eq!((f.attempt, f.backoff_level, f.grace_seconds, f.pid), (3, 2, Some(7), Some(4711)));
+        assert_eq!(f.boot, Some(255));
         assert_eq!((f.sandbox.as_str(), container(&answer, None).unwrap().sandbox.as_str()), ("s1", "s"));
         assert_eq!((f.started_at, f.finished_at), (Wall(5), Wall(0)));
         assert_eq!((f.termination_file.as_deref(), f.fallback_to_logs), (Some("/x/t"), true));

@@ -185,6 +185,7 @@ fn running() -> PodFacts {
         image_ref: "sha256:1".into(),
         spec_hash: None,
         backoff_level: 0,
+        boot: None,
         grace_seconds: None,
         termination_file: None,
         fallback_to_logs: false,

@@ -346,6 +346,7 @@ mod tests {
             image_ref: String::new(),
             spec_hash: None,
             backoff_level: 0,
+            boot: None,
             grace_seconds: None,
             pre_stop: None,
             stop_signal: None,

@@ -1,10 +1,11 @@
 //! W10: the delay before a container restarts after its end, and before a failed image pull is retried.
 //!
 //! The level of a container is the number of consecutive restarts before it. It is stored in the container's
-//! annotations, so it survives a restart of Wherry.
+//! annotations, so it survives a restart of Wherry. It does not survive a reboot, which ends healthy containers too.
 
 use crate::api::duration;
 use crate::api::facts::ContainerFact;
+use crate::engine::config::RestartBackoff;
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_secs(10);
@@ -13,11 +14,15 @@ const PULL_MAX: Duration = Duration::from_secs(300);
 const RESET_AFTER: Duration = Duration::from_secs(600);
 
 /// Returns the delay between the end of `dead` and the next start, and the level of the new container.
-pub fn after(dead: &ContainerFact, max: Duration) -> (Duration, u32) {
+pub fn after(dead: &ContainerFact, limits: RestartBackoff) -> (Duration, u32) {
+    // As in a kubelet, whose back-offs are in memory: several power cuts in a short time delay no pod.
+    if dead.boot.zip(limits.boot).is_some_and(|(its, this)| its != this) {
+        return (Duration::ZERO, 1);
+    }
     // A container that never started has no start time, so its run counts as zero.
     let ran = if dead.started_at.0 == 0 { Duration::ZERO } else { dead.finished_at.since(dead.started_at) };
     let level = if ran >= RESET_AFTER { 0 } else { dead.backoff_level };
-    (delay(level, FIRST, max), level.saturating_add(1))
+    (delay(level, FIRST, limits.max), level.saturating_add(1))
 }
 
 /// Returns the delay before the next pull after `failures` consecutive failures (1 or more).

@@ -378,6 +378,7 @@ impl Runtime {
             message: String::new(),
             image: call.image.id.clone(),
             backoff_level: call.backoff_level,
+            boot: call.boot,
             grace_seconds: Some(call.pod.grace_period().as_secs()),
             pre_stop: pre_stop_of(call),
             stop_signal: stop_signal_of(call).filter(|_| self.stop_signals),

@@ -116,6 +116,7 @@ pub struct Container {
     pub message: String,
     pub image: String,
     pub backoff_level: u32,
+    pub boot: Option<u32>,
     pub grace_seconds: Option<u64>,
     /// The hook in JSON.
     pub pre_stop: Option<String>,
@@ -268,6 +269,7 @@ pub fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact {
         image_ref: c.image.clone(),
         spec_hash: Some(hash::container(&c.name, c.spec_image())),
         backoff_level: c.backoff_level,
+        boot: c.boot,
         grace_seconds: c.grace_seconds,
         pre_stop: c.pre_stop.clone(),
         stop_signal: c.stop_signal,

@@ -37,6 +37,7 @@ impl Runtime {
             user_namespace: None,
             attempt: 0,
             backoff_level: 0,
+            boot: None,
             image: ImageFact { id: "sha256:other".into(), uid: None, username: String::new(), size: 0 },
             ips: Vec::new(),
             process: Expanded::default(),

@@ -33,6 +33,7 @@ pub(super) fn foreign(w: &mut World, name: &str, uid: &str, attempt: u32, owner:
         user_namespace: None,
         attempt,
         backoff_level: 0,
+        boot: None,
         image: ImageFact { id: "i".into(), uid: None, username: String::new(), size: 0 },
         ips: Vec::new(),
         process: Expanded::default(),

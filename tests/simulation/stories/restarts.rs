@@ -2,7 +2,7 @@
 
 use crate::runtime::Life;
 use crate::story::*;
-use crate::world::{Fault, S, World};
+use crate::world::{Fault, MS, S, World};
 use std::time::Duration;
 
 /// The seconds from each end of `web/main` to the following start.
@@ -81,6 +81,30 @@ fn w10_a_clock_that_is_set_makes_no_storm_and_no_hang() {
     w.run(200);
     let starts = w.times("StartContainer", begin).iter().filter(|t| **t > 0).count();
     assert!((1..8).contains(&starts), "{starts} starts in 200 s");
+}
+
+#[test]
+fn w10_several_power_cuts_in_a_short_time_delay_no_healthy_pod() {
+    let mut c = crate::world::config();
+    c.fixed.boot_id = "boot".into();
+    let mut w = node_with(c);
+    w.file("web", ONE);
+    w.until("it runs", 30, |w| w.shown("web") == "Running main#0:running");
+    for cut in 1..=6 {
+        w.run(20);
+        w.power_cut(1000);
+        w.until("it runs again at once", 8, |w| w.shown("web") == format!("Running main#{cut}:running"));
+    }
+    // A restart of Wherry in the same boot does not reset the level.
+    w.life("web/main", &[Life::exits(1, Duration::from_millis(500))]);
+    w.exit_of("web/main", 1);
+    w.run(15);
+    w.kill_engine();
+    w.start_in(100 * MS);
+    let begin = w.clock.now;
+    w.run(60);
+    let starts = w.times("StartContainer", begin).len();
+    assert!((1..5).contains(&starts), "{starts} starts in 60 s");
 }
 
 #[test]

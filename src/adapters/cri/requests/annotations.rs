@@ -68,6 +68,9 @@ pub fn container_annotations(create: &CreateContainer, container: &k8s::Containe
     }
     a.insert(annotation::OWNER.into(), cfg.owner.clone());
     a.insert(annotation::BACKOFF_LEVEL.into(), create.backoff_level.to_string());
+    if let Some(boot) = create.boot {
+        a.insert(annotation::BOOT.into(), format!("{boot:x}"));
+    }
     a
 }
 

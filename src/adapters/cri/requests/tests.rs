@@ -83,6 +83,7 @@ fn create(pod: Rc<Pod>, container: &str, attempt: u32) -> CreateContainer {
         user_namespace: None,
         attempt,
         backoff_level: 0,
+        boot: Some(0xff),
         image: image(None, ""),
         ips: Vec::new(),
         process,
@@ -358,6 +359,7 @@ fn compare(name: &str) {
         let mut ours = container_json(&container_config(&call, &cfg).unwrap());
         let own = own_annotations(&mut ours);
         assert_eq!(own["io.wherry.container.backoffLevel"], "0");
+        assert_eq!(own["io.wherry.container.boot"], "ff");
         let mut recorded = recorded.clone();
         sort_envs(&mut ours);
         sort_envs(&mut recorded);

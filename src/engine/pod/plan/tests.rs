@@ -50,6 +50,7 @@ fn container(name: &str, attempt: u32, state: ContainerState, sandbox: &str, exi
         image_ref: String::new(),
         spec_hash: None,
         backoff_level: 0,
+        boot: None,
         grace_seconds: None,
         pre_stop: None,
         stop_signal: None,

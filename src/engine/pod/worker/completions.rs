@@ -291,6 +291,7 @@ fn created(pod: &Rc<Pod>, of: Instance, level: u32, id: ContainerId, entry: &mut
         image_ref: String::new(),
         spec_hash: Some(hash::container(&spec.name, spec.image.as_deref().unwrap_or_default())),
         backoff_level: level,
+        boot: ctx.config.fixed.boot(),
         grace_seconds: None,
         pre_stop: None,
         stop_signal: None,

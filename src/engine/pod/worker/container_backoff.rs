@@ -6,6 +6,7 @@ use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now};
+use crate::engine::config::RestartBackoff;
 use crate::engine::pod::backoff;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -101,7 +102,14 @@ impl ContainerBackoffs {
 
     /// Starts the back-off of a container that has ended and will restart. The back-off counts from the container's
     /// end (W10). Returns the message of the BackOff event if a back-off begins now.
-    pub fn ended(&mut self, pod: &Pod, name: &str, dead: &ContainerFact, max: Duration, now: Now) -> Option<String> {
+    pub fn ended(
+        &mut self,
+        pod: &Pod,
+        name: &str,
+        dead: &ContainerFact,
+        limits: RestartBackoff,
+        now: Now,
+    ) -> Option<String> {
         // The back-off after another error (for example a missing image) stays. But if the start itself failed, its
         // error ended the container, and a new back-off begins.
         let start_failed = self.start_errors.contains_key(&dead.id);
@@ -109,7 +117,7 @@ impl ContainerBackoffs {
         if self.by_name.get(name).is_some_and(holds) {
             return None;
         }
-        let (delay, _) = backoff::after(dead, max);
+        let (delay, _) = backoff::after(dead, limits);
         // The wall clock may have been set, so never wait longer than the whole delay from now.
         let left = delay.saturating_sub(now.wall.since(dead.finished_at)).min(delay);
         let until = now.boot + left;

@@ -46,8 +46,8 @@ impl Containers {
             if restarting.starts_at_once(pod, dead) {
                 continue;
             }
-            let max = ctx.config.max_restart_backoff;
-            if let Some(message) = self.backoffs.ended(pod, &spec.name, dead, max, ctx.now) {
+            let limits = ctx.config.restart_backoff();
+            if let Some(message) = self.backoffs.ended(pod, &spec.name, dead, limits, ctx.now) {
                 ctx.emit_warning(Some(pod), Some(&spec.name), Reason::BackOff, message);
             }
         }

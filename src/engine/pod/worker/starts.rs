@@ -321,7 +321,7 @@ impl Worker {
         let level = match observed::newest(entry.facts(), name) {
             Some(before) if self.history.restarting.starts_at_once(pod, before) => 0,
             Some(unused) if unused.state == ContainerState::Created => unused.backoff_level,
-            Some(dead) if dead.attempt < attempt => backoff::after(dead, ctx.config.max_restart_backoff).1,
+            Some(dead) if dead.attempt < attempt => backoff::after(dead, ctx.config.restart_backoff()).1,
             _ => 0,
         };
         let call = CreateContainer {
@@ -332,6 +332,7 @@ impl Worker {
             user_namespace: sandbox.user_namespace,
             attempt,
             backoff_level: level,
+            boot: ctx.config.fixed.boot(),
             image,
             ips: entry.ips().to_vec(),
             process,
