@@ -12,12 +12,12 @@ use crate::api::printable;
 use crate::api::uid;
 use crate::foreign::{self, Links};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// The maximum size of the state in bytes. A longer one is cut.
-pub const MAX_STATE: usize = 512 << 10;
+const MAX_STATE: usize = 512 << 10;
 /// The maximum size in bytes of the report of a panic, and of the words of systemd.
 const MAX_PANIC: usize = 4096;
 /// The maximum number of crash reports. The oldest are removed.
@@ -83,12 +83,13 @@ impl CrashFiles {
         }
     }
 
-    /// Replaces the last state. Only root can read it.
+    /// Replaces the last state, and cuts it after `MAX_STATE` bytes. Only root can read it.
     ///
     /// # Errors
     /// The file cannot be written and keeps its old content.
-    pub fn write_state(&self, content: &[u8]) -> Result<(), String> {
-        durable::replace(&self.state, &durable::appended(&self.state, ".new"), content, 0o600)
+    pub fn write_state(&self, state: &str) -> Result<(), String> {
+        let content = cut(state, MAX_STATE);
+        durable::replace(&self.state, &durable::appended(&self.state, ".new"), content.as_bytes(), 0o600)
             .map_err(|e| format!("write {}: {e}", self.state.display()))
     }
 
@@ -120,22 +121,24 @@ impl CrashFiles {
         durable::make_directory(&self.reports, 0o700)?;
         durable::replace(&path, &durable::appended(&path, ".new"), text.as_bytes(), 0o600)?;
         durable::sync(&self.reports)?;
-        self.remove_oldest();
+        self.remove_oldest(&path);
         Ok(path)
     }
 
-    /// Removes the oldest reports above the limit, and unfinished ones.
-    fn remove_oldest(&self) {
+    /// Removes the oldest reports above the limit, and unfinished ones. `new` was just written and stays: others can
+    /// have later times if the clock was set back, and are the oldest then.
+    fn remove_oldest(&self, new: &Path) {
         let mut reports = Vec::new();
-        for entry in fs::read_dir(&self.reports).into_iter().flatten().flatten() {
+        let now = fs::metadata(new).and_then(|meta| meta.modified()).unwrap_or_else(|_| SystemTime::now());
+        for entry in fs::read_dir(&self.reports).into_iter().flatten().flatten().filter(|entry| entry.path() != new) {
             let modified = entry.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
             match entry.path().extension().is_some_and(|e| e == "txt") {
-                true => reports.push((modified, entry.path())),
+                true => reports.push((modified <= now, modified, entry.path())),
                 false => drop(fs::remove_file(entry.path())),
             }
         }
         reports.order();
-        for (_, path) in &reports[..reports.len().saturating_sub(MAX_REPORTS)] {
+        for (.., path) in &reports[..reports.len().saturating_sub(MAX_REPORTS - 1)] {
             let _ = fs::remove_file(path);
         }
     }
@@ -163,36 +166,6 @@ fn report_text(end: &PreviousEnd, systemd: Option<&str>, state: Option<&str>) ->
     text
 }
 
-/// A buffer that accepts at most `MAX_STATE` bytes. The next write fails, which ends a serialization.
-#[derive(Debug, Default)]
-pub struct StateBuffer(Vec<u8>);
-
-impl StateBuffer {
-    /// Returns the content. `result`: that of the serialization into the buffer.
-    pub fn content(mut self, result: &serde_json::Result<()>) -> Vec<u8> {
-        if let Err(e) = result {
-            self.0.extend_from_slice(format!("\n({e})").as_bytes());
-        }
-        self.0
-    }
-}
-
-impl Write for StateBuffer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = MAX_STATE - self.0.len();
-        if room == 0 {
-            return Err(io::Error::other(format!("cut after {MAX_STATE} bytes")));
-        }
-        let taken = bytes.len().min(room);
-        self.0.extend_from_slice(&bytes[..taken]);
-        Ok(taken)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,15 +187,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let files = files(dir.path());
         assert_eq!(files.take(), None, "there was no previous process");
-        files.write_state(b"{\"pods\":7}").unwrap();
+        files.write_state("{\"pods\":7}").unwrap();
         files.remove_traces();
         assert_eq!(files.take(), None, "it stopped on request");
-        files.write_state(b"{\"pods\":7}").unwrap();
+        files.write_state("{\"pods\":7}").unwrap();
         assert_eq!(files.take(), Some(PreviousRun { end: PreviousEnd::Killed, report: None }));
         assert_eq!(files.take(), None, "each end is reported once");
 
         for _ in 0..3 {
-            files.write_state(b"{\"pods\":8}").unwrap();
+            files.write_state("{\"pods\":8}").unwrap();
             fs::write(dir.path().join(ENDED), "watchdog dumped ABRT\n").unwrap();
             let run = files.take().unwrap();
             assert_eq!(run.end, PreviousEnd::Watchdog);
@@ -257,14 +230,36 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_ends_the_serialization() {
-        let mut small = StateBuffer::default();
-        let result = serde_json::to_writer(&mut small, &["a"]);
-        assert_eq!(small.content(&result), b"[\"a\"]");
-        let mut large = StateBuffer::default();
-        let result = serde_json::to_writer(&mut large, &vec!["0123456789"; 100_000]);
-        let content = large.content(&result);
-        assert!(content.ends_with(b"bytes)") && content.len() < MAX_STATE + 200, "{}", content.len());
+    fn a_new_report_stays_after_the_clock_was_set_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = files(dir.path());
+        for n in 0..10_u64 {
+            let path = files.write_report(&PreviousEnd::Signal(format!("S{n}")), "first").unwrap();
+            assert!(path.exists(), "{n}");
+            if n < 5 {
+                let at = SystemTime::now() + Duration::from_secs(365 * 86_400 + n);
+                fs::File::options().write(true).open(&path).unwrap().set_modified(at).unwrap();
+            }
+        }
+        let now = SystemTime::now();
+        let later = |name: &String| {
+            let modified = fs::metadata(dir.path().join("root/crashes").join(name)).unwrap().modified().unwrap();
+            modified > now + PAUSE
+        };
+        let kept = reports(dir.path());
+        assert_eq!((kept.len(), kept.iter().filter(|name| later(name)).count()), (MAX_REPORTS, 0), "{kept:?}");
+    }
+
+    #[test]
+    fn a_large_state_is_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = files(dir.path());
+        files.write_state(&"\u{e4}".repeat(MAX_STATE)).unwrap();
+        let state = fs::read_to_string(&files.state).unwrap();
+        assert!(state.len() <= MAX_STATE && state.len() > MAX_STATE - 4);
+        fs::write(&files.panic, "main at a.rs:1: on purpose").unwrap();
+        let report = files.take().unwrap().report.unwrap();
+        assert!(fs::metadata(report).unwrap().len() < MAX_STATE as u64 + 1000);
     }
 
     /// Runs in a process of its own: the hook belongs to a whole process.

@@ -3,7 +3,7 @@
 
 use super::event_recorder::EventRecorder;
 use super::logging::LogDeduplicator;
-use crate::adapters::crash_files::{CrashFiles, PreviousRun, StateBuffer};
+use crate::adapters::crash_files::{CrashFiles, PreviousRun};
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
@@ -35,14 +35,13 @@ enum Writing {
     Writes { changed_since: bool },
 }
 
-/// The content of the file. The specs of pods are omitted, as in `wherry debug dump`.
+/// The first fields of the file. The field `engine` follows, as `Engine::dump_text` returns it.
 #[derive(Serialize)]
-struct WrittenState<'a> {
+struct StateHead {
     version: &'static str,
     pid: u32,
     started: Now,
     now: Now,
-    engine: &'a Engine,
 }
 
 impl LastState {
@@ -96,11 +95,10 @@ impl LastState {
         now: Now,
     ) -> impl FnOnce() -> Result<(), String> + use<> {
         self.begin(now.boot);
-        let mut buffer = StateBuffer::default();
-        let version = env!("CARGO_PKG_VERSION");
-        let state = WrittenState { version, pid: std::process::id(), started, now, engine };
-        let result = serde_json::to_writer(&mut buffer, &state);
-        let (files, content) = (self.files.clone(), buffer.content(&result));
+        let head = StateHead { version: env!("CARGO_PKG_VERSION"), pid: std::process::id(), started, now };
+        let head = serde_json::to_string(&head).unwrap_or_default();
+        let content = format!("{},\"engine\":{}}}", head.strip_suffix('}').unwrap_or_default(), engine.dump_text());
+        let files = self.files.clone();
         move || files.write_state(&content)
     }
 

@@ -5,12 +5,13 @@ use crate::api::k8s;
 use crate::api::names::Uid;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
-use crate::api::time::Wall;
+use crate::api::time::{Boot, Now, Wall};
 use crate::engine::effect::ContainerEnd;
 use crate::engine::outbox::Outbox;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A pod's published status, and the observed state behind it.
 pub struct Published<'a> {
@@ -24,22 +25,36 @@ pub struct ContainerEnds {
     /// The runtime's ids of the containers whose termination was reported, by pod. They outlive the pod's worker,
     /// because a successor with the same UID may still find containers of its predecessor.
     reported: BTreeMap<Uid, BTreeSet<String>>,
+    /// When this run of Wherry began. None before the first step.
+    began: Option<Boot>,
 }
 
 impl ContainerEnds {
     /// Reports the new terminations in the statuses that this step publishes. `started`: the start of this run of
-    /// Wherry, because a previous run has reported earlier terminations.
+    /// Wherry, as the clock showed it then, because a previous run has reported earlier terminations.
     pub fn report<'a>(
         &mut self,
         published: impl Fn(&Uid) -> Option<Published<'a>>,
         started: Wall,
+        now: Now,
         outbox: &mut Outbox,
     ) {
+        let started = self.start_by_the_clock(started, now);
         let mut ends = Vec::new();
         for published in outbox.published().iter().filter_map(|(uid, _)| published(uid)) {
             self.add_new_ends(&published, started, &mut ends);
         }
         outbox.report_ends(ends);
+    }
+
+    /// Returns the start of this run as the clock shows it now. If the clock was set during the run, the start moves
+    /// with it, so that later terminations stay later.
+    fn start_by_the_clock(&mut self, started: Wall, now: Now) -> Wall {
+        let nanoseconds = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        let first = || Boot(now.boot.0.saturating_sub(nanoseconds(now.wall.since(started))));
+        let began = *self.began.get_or_insert_with(first);
+        let ran = i64::try_from(nanoseconds(now.boot.since(began))).unwrap_or(i64::MAX);
+        Wall(now.wall.0.saturating_sub(ran))
     }
 
     /// Forgets the pods that have neither a worker nor objects in the runtime.
@@ -103,6 +118,7 @@ mod tests {
     use crate::engine::effect::{Effect, Severity};
 
     const BEGIN: Wall = Wall(6_000_000_000);
+    const NOW: Now = Now { boot: Boot(10_000_000_000), wall: BEGIN };
 
     fn pod(name: &str) -> Rc<Pod> {
         let text = format!(
@@ -131,6 +147,16 @@ mod tests {
         state: k8s::ContainerState,
         last: k8s::ContainerState,
     ) -> usize {
+        reported_at(NOW, ends, pod, state, last)
+    }
+
+    fn reported_at(
+        now: Now,
+        ends: &mut ContainerEnds,
+        pod: &Rc<Pod>,
+        state: k8s::ContainerState,
+        last: k8s::ContainerState,
+    ) -> usize {
         let main = k8s::ContainerStatus {
             name: "main".into(),
             state: Some(state),
@@ -141,7 +167,7 @@ mod tests {
         let mut outbox = Outbox::default();
         outbox.publish(&pod.uid, &pod.name);
         let facts = PodFacts::default();
-        ends.report(|_| Some(Published { pod, status: &status, facts: &facts }), BEGIN, &mut outbox);
+        ends.report(|_| Some(Published { pod, status: &status, facts: &facts }), BEGIN, now, &mut outbox);
         outbox.take().iter().filter(|e| matches!(e, Effect::ContainerEnded(_))).count()
     }
 
@@ -171,6 +197,19 @@ mod tests {
     }
 
     #[test]
+    fn an_end_after_the_clock_was_set_is_reported_and_one_of_a_previous_run_is_not() {
+        let second = Duration::from_secs(1);
+        for (clock, new, old) in [(2, 1, -13), (100_006, 100_005, 99_991), (26, 25, 11)] {
+            let (mut ends, web) = (ContainerEnds::default(), pod("web"));
+            assert_eq!(reported(&mut ends, &web, runs(), Default::default()), 0);
+            // The run began 14 s ago.
+            let now = Now { boot: NOW.boot + 14 * second, wall: Wall(clock * 1_000_000_000) };
+            assert_eq!(reported_at(now, &mut ends, &web, ended("c1", old), Default::default()), 0, "{clock}");
+            assert_eq!(reported_at(now, &mut ends, &web, ended("c2", new), Default::default()), 1, "{clock}");
+        }
+    }
+
+    #[test]
     fn the_ids_of_removed_containers_and_pods_are_forgotten() {
         let (mut ends, web) = (ContainerEnds::default(), pod("web"));
         for n in 1..100 {
@@ -193,7 +232,7 @@ mod tests {
         outbox.emit_event(Some(&web), Some("main"), Severity::Normal, Reason::Pulled, String::new());
         outbox.publish(&web.uid, &web.name);
         let published = |_: &Uid| Some(Published { pod: &web, status: &status, facts: &facts });
-        ContainerEnds::default().report(published, BEGIN, &mut outbox);
+        ContainerEnds::default().report(published, BEGIN, NOW, &mut outbox);
         let all = outbox.take();
         let [Effect::ContainerEnded(_), Effect::Notice(_), Effect::Publish { .. }] = all.as_slice() else {
             panic!("{all:?}")

@@ -50,7 +50,9 @@ fn after_a_crash_the_next_start_says_what_happened_and_keeps_the_last_state() {
     let state = agent.wait_for("the state has the pod", |agent| {
         fs::read_to_string(state_file(agent)).ok().filter(|text| text.contains("web"))
     });
-    assert!(state.contains("\"engine\":") && !state.contains(secret), "the state has no specs: {state}");
+    let whole: serde_json::Value = serde_json::from_str(&state).expect("the state is JSON");
+    assert!(whole["engine"]["workers"].is_object() && whole["pid"] == agent.pid(), "{state}");
+    assert!(state.contains("\"workers\":") && !state.contains(secret), "the state has no specs: {state}");
     assert_eq!(fs::metadata(state_file(&agent)).expect("the state").permissions().mode() & 0o777, 0o600);
 
     // A kill is not a crash.
@@ -73,7 +75,7 @@ fn after_a_crash_the_next_start_says_what_happened_and_keeps_the_last_state() {
     let [report] = &kept[..] else { panic!("{kept:?}") };
     assert!(said.contains(report.to_str().expect("text")), "{said}");
     let text = fs::read_to_string(report).expect("a report");
-    assert!(text.contains("watchdog dumped ABRT") && text.contains("\"engine\":"), "{text}");
+    assert!(text.contains("watchdog dumped ABRT") && text.contains("\"workers\":"), "{text}");
     assert_eq!(fs::metadata(report).expect("a report").permissions().mode() & 0o777, 0o600);
     assert_eq!(agent.metric("wherry_previous_agent_crashed"), 1.0);
     assert_eq!(identity(&agent, "web"), before, "the pod has not noticed");

@@ -168,7 +168,7 @@ harm() {
 	until_true 'an agent whose loop hangs is restarted' another_agent "$pid"
 	check 'the watchdog caused the restart' sh -c 'journalctl -b -u wherry --no-pager | grep -qi "watchdog timeout"'
 	until_true 'the new agent says what happened' sh -c 'wherry events | grep -q "AgentCrashed .*watchdog"'
-	check 'there is a report with the last state' grep -q '"engine":' /var/lib/wherry/crashes/watchdog-*.txt
+	check 'there is a report with the last state' grep -q '"workers":' /var/lib/wherry/crashes/watchdog-*.txt
 	check 'the kill -9 before it left none' is "$(find /var/lib/wherry/crashes -type f | wc -l)" 1
 	check 'wherry support writes a file' wherry support -o /root/support.tar.gz
 	check 'the file has the report' sh -c 'tar tzf /root/support.tar.gz | grep -q /crashes/watchdog-'

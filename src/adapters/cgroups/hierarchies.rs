@@ -146,8 +146,11 @@ impl Cgroups {
 
 fn is_young(directory: &fs::DirEntry) -> bool {
     let changed = directory.metadata().and_then(|m| m.modified());
+    let now = SystemTime::now();
+    // A time in the future means that the clock was set back since. Such a cgroup does not stay young for years.
+    let distance = |at: SystemTime| now.duration_since(at).or_else(|_| at.duration_since(now));
     // A cgroup without a modification time is considered young.
-    !changed.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age >= YOUNG))
+    !changed.is_ok_and(|at| distance(at).is_ok_and(|age| age >= YOUNG))
 }
 
 /// Reports whether a process is in the cgroup or below it. A cgroup that cannot be read is considered used.
@@ -415,12 +418,20 @@ mod tests {
         make("cpu/kubepods/podknown", "", true);
         make("cpu/kubepods/podyoung", "", false);
         make("cpu/kubepods/burstable", "", true);
+        make("cpu/kubepods/podfuture", "", false);
+        let future = format!("{base}/cpu/kubepods/podfuture");
+        fs::File::open(&future).unwrap().set_modified(SystemTime::now() + 2 * YOUNG).unwrap();
         // Unlike a cgroup, a plain directory that contains a file cannot be removed.
         make("cpu/kubepods/burstable/podgone", "", true);
         assert_eq!(cgroups.sweep(&|uid| uid == "known"), BTreeSet::new());
         let asked = std::cell::RefCell::new(BTreeSet::new());
         cgroups.sweep(&|uid| !asked.borrow_mut().insert(uid.to_owned()));
-        assert_eq!(asked.into_inner(), ["gone", "known", "used", "young"].map(String::from).into());
+        assert_eq!(asked.into_inner(), ["future", "gone", "known", "used", "young"].map(String::from).into());
+        let entry = |name: &str| {
+            let mut all = fs::read_dir(format!("{base}/cpu/kubepods")).unwrap().flatten();
+            all.find(|entry| entry.file_name() == name).unwrap()
+        };
+        assert!(!is_young(&entry("podfuture")) && is_young(&entry("podyoung")));
         for there in ["besteffort/podused", "podknown", "podyoung", "burstable/podgone"] {
             assert!(Path::new(&format!("{base}/cpu/kubepods/{there}")).exists(), "{there}");
         }

@@ -164,10 +164,12 @@ impl PodFiles {
         directory(&format!("{}/{container}", self.layout.pod_logs(&pod.name, &pod.uid)), 0o755)?;
         let messages = self.layout.container(&pod.uid, container);
         directory(&messages, 0o750)?;
-        let file = termination::make(&messages)?;
-        termination::forget_old(&messages, KEPT_MESSAGES);
         let mut mounts = vec![Mount::writable(ETC_HOSTS, self.layout.etc_hosts(&pod.uid))];
-        mounts.extend(termination_path(pod, container).map(|path| Mount::writable(path, file)));
+        // On a read-only file system, the container starts without a file for its message.
+        if let Some(file) = termination::make(&messages)? {
+            termination::forget_old(&messages, &file, KEPT_MESSAGES);
+            mounts.extend(termination_path(pod, container).map(|path| Mount::writable(path, file)));
+        }
         Ok(mounts)
     }
 
@@ -324,18 +326,34 @@ fn remove_file(path: &str) -> Result<()> {
     }
 }
 
+/// Reads a file, and reports whether this is its whole content.
+fn has_content(file: &mut File, content: &str) -> std::io::Result<bool> {
+    // The capacity lets one read return the whole file.
+    let mut there = Vec::with_capacity(content.len() + 1);
+    file.take(content.len() as u64 + 1).read_to_end(&mut there)?;
+    Ok(there == content.as_bytes())
+}
+
 /// Writes a file that is mounted in containers. Writes in place, because a container would not see a new file, and only
-/// if the content differs.
+/// if the content differs. A file that has the content is accepted on a read-only file system too: containers still
+/// restart after the kernel has remounted a failing disk.
 fn write_in_place(path: &str, content: &str) -> Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o644);
-    let mut file = File::from(rustix::fs::open(path, flags, mode).map_err(|e| failed("open", path, e))?);
     let wrong = |e: std::io::Error| format!("failed to write {path}: {e}");
-    // The capacity lets one read return the whole file.
-    let mut there = Vec::with_capacity(content.len() + 1);
-    (&mut file).take(content.len() as u64 + 1).read_to_end(&mut there).map_err(wrong)?;
+    let mut file = match rustix::fs::open(path, flags, mode) {
+        Ok(file) => File::from(file),
+        Err(Errno::ROFS) => {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = rustix::fs::open(path, flags, mode).map_err(|_| failed("open", path, Errno::ROFS))?;
+            let is_same = has_content(&mut File::from(file), content).map_err(wrong)?;
+            return if is_same { Ok(()) } else { Err(failed("write", path, Errno::ROFS)) };
+        }
+        Err(e) => return Err(failed("open", path, e)),
+    };
+    let is_same = has_content(&mut file, content).map_err(wrong)?;
     rustix::fs::fchmod(&file, mode).map_err(|e| failed("set the mode of", path, e))?;
-    if there == content.as_bytes() {
+    if is_same {
         return Ok(());
     }
     file.set_len(0).map_err(wrong)?;

@@ -10,7 +10,7 @@ use crate::api::ordered::OrderSlice;
 use crate::foreign::{self, Links};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use std::fs::File;
+use std::fs::{DirEntry, File, Metadata};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -22,11 +22,12 @@ const MAX_LOG_BYTES: usize = 2048;
 /// needed, and for the longest line that a runtime writes (16 KiB).
 const LOG_TAIL: u64 = 64 << 10;
 
-/// Creates an empty file that every user in a container can write to. Returns its path.
+/// Creates an empty file that every user in a container can write to. Returns its path; None on a read-only file
+/// system.
 ///
 /// # Errors
 /// The file cannot be created.
-pub fn make(directory: &str) -> Result<String> {
+pub fn make(directory: &str) -> Result<Option<String>> {
     loop {
         let path = format!("{directory}/{:08x}", random()?);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -34,9 +35,10 @@ pub fn make(directory: &str) -> Result<String> {
             // Set the mode explicitly, because the umask may have restricted it.
             Ok(fd) => {
                 rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o666)).map_err(|e| failed("set the mode of", &path, e))?;
-                return Ok(path);
+                return Ok(Some(path));
             }
             Err(Errno::EXIST) => {}
+            Err(Errno::ROFS) => return Ok(None),
             Err(e) => return Err(failed("create", &path, e)),
         }
     }
@@ -50,20 +52,25 @@ fn random() -> Result<u32> {
     Ok(u32::from_ne_bytes(bytes))
 }
 
-/// Removes all but the newest `keep` files. Ignores errors, because a leftover message does no harm.
-pub fn forget_old(directory: &str, keep: usize) {
-    let Ok(entries) = std::fs::read_dir(directory) else { return };
-    let mut files: Vec<_> = entries
-        .flatten()
-        .filter_map(|e| e.metadata().ok().filter(|m| m.is_file()).map(|m| ((m.mtime(), m.mtime_nsec()), e.path())))
-        .collect();
-    if files.len() > keep {
-        files.order();
-        let old = files.len() - keep;
-        for (_, path) in files.drain(..old) {
-            let _ = std::fs::remove_file(path);
-        }
+/// Removes all but `new`, which was just made, and the newest other files; `keep` files stay. Ignores errors, because a
+/// leftover message does no harm.
+pub fn forget_old(directory: &str, new: &str, keep: usize) {
+    let (Ok(entries), Ok(now)) = (std::fs::read_dir(directory), std::fs::metadata(new)) else { return };
+    let of = |entry: DirEntry| {
+        let at = changed(&entry.metadata().ok().filter(Metadata::is_file)?);
+        // A later time than that of the new file is from before the clock was set back.
+        Some((at <= changed(&now), at, entry.path()))
+    };
+    let mut files: Vec<_> = entries.flatten().filter_map(of).filter(|(.., path)| path != Path::new(new)).collect();
+    files.order();
+    for (.., path) in &files[..files.len().saturating_sub(keep.saturating_sub(1))] {
+        let _ = std::fs::remove_file(path);
     }
+}
+
+/// Returns the time of the last change.
+fn changed(metadata: &Metadata) -> (i64, i64) {
+    (metadata.mtime(), metadata.mtime_nsec())
 }
 
 /// Reads the termination message. With `fallback`, uses the log if the file is empty. Must run on a helper thread,

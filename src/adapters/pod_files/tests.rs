@@ -156,6 +156,27 @@ fn old_message_files_do_not_pile_up() {
     assert!(exists(&last));
 }
 
+#[test]
+fn a_new_message_file_stays_after_the_clock_was_set_back() {
+    let place = place();
+    let pod = pod("{}");
+    let made: Vec<String> = (0..20)
+        .map(|attempt| {
+            let file = prepare(&place, &pod, attempt);
+            // The first ten were made before the clock was set back by a year.
+            if attempt < 10 {
+                let at =
+                    std::time::SystemTime::now() + std::time::Duration::from_secs(365 * 86_400 + u64::from(attempt));
+                std::fs::File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
+            }
+            assert!(exists(&file), "{attempt}");
+            file
+        })
+        .collect();
+    assert!(made[..10].iter().all(|file| !exists(file)), "they are the oldest");
+    assert_eq!(made.iter().filter(|file| exists(file)).count(), KEPT_MESSAGES);
+}
+
 fn message(place: &Place, file: Option<&str>, log: &str, fallback_to_logs: bool, exit_code: i32) -> String {
     let call = FilesCall::ReadTermination {
         id: ContainerId::from("c"),

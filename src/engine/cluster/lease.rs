@@ -10,7 +10,7 @@ use super::warning::warn;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::status::{Failure, Refusal};
 use crate::api::cluster::{lease, requests};
-use crate::api::time::Boot;
+use crate::api::time::{Boot, Wall};
 use crate::engine::op::OpId;
 use serde::Serialize;
 use std::time::Duration;
@@ -18,12 +18,16 @@ use std::time::Duration;
 /// Shorter than the lease's duration, so that a lost response does not make the node NotReady.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const RETRIES: Limits = Limits { first: Duration::from_millis(200), most: Duration::from_secs(7) };
+/// The smallest difference between two renewal times that the API stores.
+const MICROSECOND: Duration = Duration::from_micros(1);
 
 #[derive(Debug, Default, Serialize)]
 pub struct Lease {
     state: State,
     backoff: Backoff,
     creation: Creation,
+    /// The time in the last renewal.
+    renewed: Wall,
 }
 
 /// Whether the last creation of the lease failed and an event has reported this.
@@ -80,18 +84,26 @@ impl Lease {
         if self.next().is_none_or(|at| at > step.now) {
             return false;
         }
+        let renewed = self.renewal_time(step.wall);
         self.state = match self.state {
             State::Missing => {
-                let request = requests::create_lease(lease::new(node, node_uid, lease::DURATION_S, step.wall));
+                let request = requests::create_lease(lease::new(node, node_uid, lease::DURATION_S, renewed));
                 State::Creating(begin(request, Some(TIMEOUT), step.outbox))
             }
             before => {
-                let request = requests::patch_lease(node, lease::renewal(step.wall, step.traffic.has_managed_fields()));
+                let request = requests::patch_lease(node, lease::renewal(renewed, step.traffic.has_managed_fields()));
                 let op = begin(request, Some(TIMEOUT), step.outbox);
                 if matches!(before, State::Unknown) { State::First(op) } else { State::Renewing(op) }
             }
         };
         true
+    }
+
+    /// Returns the time of the next renewal: now, but later than that of the last one. The node controller ignores a
+    /// renewal with an earlier time, so a node whose clock was set back would become NotReady.
+    fn renewal_time(&mut self, now: Wall) -> Wall {
+        self.renewed = now.max(self.renewed + MICROSECOND);
+        self.renewed
     }
 
     /// Handles the result of a request. Returns None if the request does not belong to the lease.
@@ -146,5 +158,18 @@ impl Lease {
         };
         self.state = state;
         Some(renewal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_renewal_time_never_goes_back() {
+        let mut lease = Lease::default();
+        let times = [5_000, 3_000_000, 2_000_000, 2_000_500, 3_001_000, 9_000_000];
+        let renewed = times.map(|now| lease.renewal_time(Wall(now)).0);
+        assert_eq!(renewed, [5_000, 3_000_000, 3_001_000, 3_002_000, 3_003_000, 9_000_000]);
     }
 }

@@ -16,11 +16,16 @@ pub fn evicted(before: Option<&Evicted>, now: Wall) -> Evicted {
     Evicted { at: now, times: again.map_or(1, |before| before.times.saturating_add(1)) }
 }
 
+/// Corrects the time of an eviction that is in the future because the clock was set back. The delay then counts from
+/// now, so the pod never waits until the clock shows the old time again.
+pub fn clock_was_set(of: &mut Evicted, now: Wall) {
+    of.at = of.at.min(now);
+}
+
 /// Returns how long the pod still has to wait.
 pub fn left(of: &Evicted, now: Wall) -> Duration {
     let doublings = of.times.saturating_sub(1).min(16);
     let delay = FIRST.saturating_mul(1 << doublings).min(MAX);
-    // If the clock was set back, wait at most the whole delay from now.
     delay.saturating_sub(now.since(of.at))
 }
 
@@ -44,6 +49,14 @@ mod tests {
         assert_eq!(evicted(Some(&last), at(1200)).times, 1);
         let first = evicted(None, at(100));
         assert_eq!([100, 105, 110, 500].map(|s| left(&first, at(s)).as_secs()), [10, 5, 0, 0]);
-        assert_eq!(left(&first, at(1)).as_secs(), 10, "the clock was set back");
+    }
+
+    #[test]
+    fn e5_after_the_clock_was_set_back_the_delay_counts_from_then() {
+        let mut first = evicted(None, at(100_000));
+        clock_was_set(&mut first, at(50));
+        assert_eq!([50, 55, 60].map(|s| left(&first, at(s)).as_secs()), [10, 5, 0]);
+        clock_was_set(&mut first, at(70));
+        assert_eq!((first.at, first.times), (at(50), 1));
     }
 }

@@ -140,7 +140,10 @@ impl Engine {
     /// E5: after a measurement without pressure, lets one pod start again: the one with the highest priority, and
     /// among equals the oldest.
     fn restart_evicted(&mut self) {
-        let due = |w: &&Worker| w.history.evicted.as_ref().is_none_or(|of| restart::left(of, self.now.wall).is_zero());
+        let now = self.now.wall;
+        let evictions = self.workers.values_mut().filter_map(|w| w.history.evicted.as_mut());
+        evictions.for_each(|of| restart::clock_was_set(of, now));
+        let due = |w: &&Worker| w.history.evicted.as_ref().is_none_or(|of| restart::left(of, now).is_zero());
         let finished = self.evicted_pods().filter(|w| w.state.is_finished()).filter(due);
         let first = finished
             .min_by_key(|w| (Reverse(w.admission.requests.priority), w.history.start_time))

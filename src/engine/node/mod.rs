@@ -227,13 +227,13 @@ impl Engine {
 
     /// Reports the ends of containers that this step publishes.
     fn report_ends(&mut self) {
-        let Engine { workers, pleg, .. } = self;
+        let Engine { workers, pleg, now, .. } = self;
         let published = |uid: &Uid| {
             let worker = workers.get(uid).filter(|w| w.is_shown())?;
             let (pod, facts) = (worker.pod.as_ref()?, pleg.cache.get(uid)?.facts());
             Some(Published { pod, status: &worker.shown.status, facts })
         };
-        self.container_ends.report(published, self.config.fixed.started, &mut self.outbox);
+        self.container_ends.report(published, self.config.fixed.started, *now, &mut self.outbox);
     }
 
     /// Passes the answer of an operation to its owner.

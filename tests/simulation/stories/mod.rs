@@ -5,6 +5,7 @@ mod admission;
 mod adoption;
 mod certificates;
 mod classes;
+mod clocks;
 pub mod cluster;
 mod cluster_addresses;
 mod cluster_cordon;
