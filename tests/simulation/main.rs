@@ -42,6 +42,16 @@ fn member_seeds() {
     lives(random::Lives::Member, 150);
 }
 
+#[test]
+fn two_days_with_two_hundred_power_cuts() {
+    let pool = random::Pool::new();
+    let plan = plan::Plan::of_days(0, &pool);
+    let cuts = plan.turns.iter().filter(|turn| matches!(turn.action, plan::Action::PowerCut { .. }));
+    let (cuts, waits) = (cuts.count(), plan.turns.iter().map(|turn| turn.wait).sum::<u64>());
+    assert!(cuts >= 200 && waits >= 48 * 3_600_000, "{cuts} power cuts in {waits} ms");
+    lives(random::Lives::Days, 3);
+}
+
 /// The stories hold on CRI-O, too, unless they are about what it does not do.
 // The process of this test plays them again.
 #[allow(clippy::disallowed_methods)]

@@ -310,6 +310,30 @@ impl Plan {
         }
     }
 
+    /// A life of two days: the actions of many seeds at long intervals, and a power cut about every quarter of an hour.
+    pub fn of_days(seed: u64, pool: &Pool) -> Plan {
+        const TWO_DAYS: u64 = 48 * 3600 * 1000;
+        const BETWEEN_CUTS: u64 = 14 * 60 * 1000;
+        let mut plan = Plan::of(seed, pool);
+        let mut dice = Rng::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x6461_7973);
+        let d = &mut dice;
+        let (mut turns, mut more, mut past, mut cut_at) = (Vec::new(), seed, 0, BETWEEN_CUTS);
+        while past < TWO_DAYS {
+            more += 1000;
+            for mut turn in Plan::of(more, pool).turns {
+                if past >= cut_at {
+                    turn.action = Action::PowerCut { away: below(d, 60_000) };
+                    cut_at += BETWEEN_CUTS;
+                }
+                turn.wait += [below(d, 2000), below(d, 60_000), below(d, 400_000)][below(d, 3) as usize];
+                past += turn.wait;
+                turns.push(turn);
+            }
+        }
+        plan.turns = turns;
+        plan
+    }
+
     /// The same life as a member of a cluster: with actions of the cluster between the others.
     pub fn of_member(seed: u64, pool: &Pool) -> Plan {
         let mut plan = Plan::of(seed, pool);

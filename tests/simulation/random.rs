@@ -536,6 +536,8 @@ pub enum Lives {
     Alone,
     /// Of a node of a cluster.
     Member,
+    /// Of two days with a power cut every quarter of an hour.
+    Days,
 }
 
 impl Lives {
@@ -543,6 +545,7 @@ impl Lives {
         match self {
             Lives::Alone => Plan::of(seed, pool),
             Lives::Member => Plan::of_member(seed, pool),
+            Lives::Days => Plan::of_days(seed, pool),
         }
     }
 
@@ -551,6 +554,7 @@ impl Lives {
         match self {
             Lives::Alone => "seeds",
             Lives::Member => "member_seeds",
+            Lives::Days => "two_days_with_two_hundred_power_cuts",
         }
     }
 }
