@@ -20,6 +20,7 @@ pub mod pki;
 pub mod pod_files;
 pub mod records;
 pub mod report_file;
+mod root_place;
 pub mod server;
 pub mod systemd;
 pub mod volumes;

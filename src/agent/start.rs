@@ -22,7 +22,7 @@ use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::CriClient;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig, Swap};
-use crate::adapters::host::checks::is_stuck as stuck;
+use crate::adapters::host::checks::{is_stuck as stuck, missing_mount};
 use crate::adapters::host::{capacity, machine, machine_identity};
 use crate::adapters::manifests::{ManifestSettings, Manifests, ServiceCredentials};
 use crate::adapters::pod_files::PodFiles;
@@ -167,28 +167,45 @@ fn log_start(config: &Config) {
     );
 }
 
-/// Opens and locks the root directory and its records. A file system can be full or read-only for a while (such as
-/// `/var` during a boot after a crash). Wherry waits until it is usable, because it cannot start pods without
-/// records; running pods are not affected. The signal handlers are not installed yet, so SIGTERM ends the process.
+/// Why the root directory cannot be used.
+enum NotOpened {
+    /// It may become usable; with the reason.
+    Waits(String),
+    Fails(String),
+}
+
+fn opened(path: &Path, key: Option<&Arc<SealKey>>) -> Result<(Root, Records), NotOpened> {
+    if let Some(point) = missing_mount(path) {
+        let point = point.display();
+        return Err(NotOpened::Waits(format!("/etc/fstab has a file system for {point}, which is not mounted")));
+    }
+    let opened = Root::open(path).and_then(|root| Ok((root, Records::open(path, key.cloned())?)));
+    opened.map_err(|why| match stuck(path) {
+        Some(stuck) => NotOpened::Waits(format!("{stuck} error={why:?}")),
+        None => NotOpened::Fails(why),
+    })
+}
+
+/// Opens and locks the root directory and its records. A file system can be full, read-only or not mounted for a
+/// while (such as `/var` during a boot after a crash). Wherry waits until it is usable, because it cannot start pods
+/// without records; running pods are not affected. The signal handlers are not installed yet, so SIGTERM ends the
+/// process.
 fn keeping_place(path: &Path, key: Option<&Arc<SealKey>>) -> Result<(Root, Records), String> {
     let mut told_at = None;
     loop {
-        let why = match Root::open(path).and_then(|root| Ok((root, Records::open(path, key.cloned())?))) {
+        let stuck = match opened(path, key) {
             Ok(both) => {
                 if told_at.is_some() {
                     log::info!("the root directory is usable now root={}", path.display());
                 }
                 return Ok(both);
             }
-            Err(why) => why,
+            Err(NotOpened::Waits(stuck)) => stuck,
+            Err(NotOpened::Fails(why)) => return Err(why),
         };
-        let Some(stuck) = stuck(path) else { return Err(why) };
         let now = clock::boot();
         if told_at.is_none_or(|at| now.since(at) >= TELL_AGAIN) {
-            log::error!(
-                "waiting for the root directory: {stuck} error={why:?} root={} retry={RETRY:?}",
-                path.display()
-            );
+            log::error!("waiting for the root directory: {stuck} root={} retry={RETRY:?}", path.display());
             // Report readiness: otherwise systemd would restart the service again and again.
             notify_systemd(&[
                 Notification::Ready,

@@ -105,7 +105,7 @@ fn the_event_loop_does_not_depend_on_pods() {
 }
 
 /// Which adapter may use which other one below it.
-const COMPOSED: [(&str, &str); 14] = [
+const COMPOSED: [(&str, &str); 16] = [
     // The driver systemd creates slices with calls on the system bus.
     ("cgroups", "bus"),
     // The system check examines the same hierarchies.
@@ -123,6 +123,9 @@ const COMPOSED: [(&str, &str); 14] = [
     ("pki", "durable"),
     ("records", "durable"),
     ("report_file", "durable"),
+    // Files in the root directory while its file system is unmounted.
+    ("manifests", "root_place"),
+    ("records", "root_place"),
     // The removal of a tree that a container may have manipulated.
     ("volumes", "pod_files"),
 ];

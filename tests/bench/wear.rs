@@ -4,13 +4,10 @@
 
 use crate::idle::{wait_started, window};
 use crate::process;
-use crate::support::agent::Agent;
-use crate::support::lab::{Runtime, run, text};
+use crate::support::on_disk::OnDisk;
 use crate::support::yaml::TRAP;
 use crate::table::Table;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::process::Command;
 use std::time::Duration;
 
 const PODS: usize = 10;
@@ -20,47 +17,20 @@ const SECTOR: f64 = 512.0;
 const START: (f64, f64) = (16.0, 3.0);
 const IDLE_DAY: f64 = 0.0;
 
-/// An agent whose root directory is an ext4 in a file. Dropping it unmounts the file system, and the kernel then frees its device.
-pub struct OnDisk {
-    pub agent: Agent,
+/// Returns how many bytes the device has received, with everything that was written before.
+fn written(on: &OnDisk) -> f64 {
+    let root = fs::File::open(on.agent.root()).expect("the root directory");
+    rustix::fs::syncfs(&root).expect("syncfs");
+    let stat = fs::read_to_string(on.device().join("stat")).expect("a block device");
+    let sectors: f64 = stat.split_whitespace().nth(6).expect("sectors").parse().expect("a number");
+    sectors * SECTOR
 }
 
-impl OnDisk {
-    pub fn prepare(name: &str) -> OnDisk {
-        let agent = Agent::prepare(name, &Runtime::shared());
-        let image = agent.dir.join("root.ext4");
-        fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
-        // Without the work that ext4 otherwise does in the background after the first mount.
-        run("mkfs.ext4", &["-q", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0", text(&image)]);
-        fs::create_dir_all(agent.root()).expect("the root directory");
-        run("mount", &["-o", "loop,noatime", text(&image), text(&agent.root())]);
-        OnDisk { agent }
-    }
-
-    /// Returns how many bytes the device has received, with everything that was written before.
-    fn written(&self) -> f64 {
-        let root = fs::File::open(self.agent.root()).expect("the root directory");
-        rustix::fs::syncfs(&root).expect("syncfs");
-        let device = root.metadata().expect("a device").dev();
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        let stat = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).expect("a block device");
-        let sectors: f64 = stat.split_whitespace().nth(6).expect("sectors").parse().expect("a number");
-        sectors * SECTOR
-    }
-
-    /// Returns the kB that an action writes.
-    pub fn kilobytes(&self, action: impl FnOnce()) -> f64 {
-        let before = self.written();
-        action();
-        (self.written() - before) / 1e3
-    }
-}
-
-impl Drop for OnDisk {
-    fn drop(&mut self) {
-        // A lazy unmount: the agent may still use the directory.
-        let _ = Command::new("umount").arg("-l").arg(self.agent.root()).status();
-    }
+/// Returns the kB that an action writes.
+pub fn kilobytes(on: &OnDisk, action: impl FnOnce()) -> f64 {
+    let before = written(on);
+    action();
+    (written(on) - before) / 1e3
 }
 
 pub fn wear(table: &mut Table) {
@@ -76,8 +46,9 @@ pub fn wear(table: &mut Table) {
         }
     };
     let mut syncs = None;
-    let all =
-        on.kilobytes(|| syncs = process::count_calls(pid, "fsync,fdatasync,syncfs,sync_file_range,msync", &mut starts));
+    let all = kilobytes(&on, || {
+        syncs = process::count_calls(pid, "fsync,fdatasync,syncfs,sync_file_range,msync", &mut starts)
+    });
     let each = |of_all: f64| of_all / PODS as f64;
     table.row("written to the disk by a pod's start, kB", each(all), None, START.0, "");
     match syncs {
@@ -85,7 +56,7 @@ pub fn wear(table: &mut Table) {
         None => eprintln!("strace is not available; not counting syncs"),
     }
     table.row(&format!("written to the disk in an idle day with {PODS} pods, kB"), idle_day(&on), None, IDLE_DAY, "");
-    let ends = on.kilobytes(|| {
+    let ends = kilobytes(&on, || {
         for n in 0..PODS {
             agent.delete(&format!("pod-{n}"));
         }
@@ -97,6 +68,6 @@ pub fn wear(table: &mut Table) {
 /// The kB of a day, from those of an idle measurement.
 pub fn idle_day(on: &OnDisk) -> f64 {
     std::thread::sleep(Duration::from_secs(15));
-    let written = on.kilobytes(|| std::thread::sleep(window()));
+    let written = kilobytes(on, || std::thread::sleep(window()));
     written * 86_400.0 / window().as_secs_f64()
 }

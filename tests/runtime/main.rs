@@ -18,6 +18,7 @@ mod endings;
 mod environment;
 mod eviction;
 mod exec;
+mod failing_disk;
 mod features;
 mod force;
 mod handlers;

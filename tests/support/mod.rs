@@ -2,8 +2,8 @@
 //! client (`cri`), a small HTTP client, clients of the Kubernetes API (`api_client`), of the node's server
 //! (`node_client`), of streaming servers (`spdy`) and of WebSockets (`websocket`), a real API server (`api_server`),
 //! a whole control plane (`control_plane`), a parser for metrics, two image registries, kubectl, a system bus with a
-//! real logind, systemd's descriptor store, a file system that hangs, strace, and the lab that `tests/lab/in-lab.sh`
-//! creates.
+//! real logind, systemd's descriptor store, a file system that hangs, a root directory on a disk of its own,
+//! strace, and the lab that `tests/lab/in-lab.sh` creates.
 
 // Each test program that includes this module uses only a part of it.
 #![allow(dead_code)]
@@ -27,6 +27,7 @@ pub mod kubectl;
 pub mod lab;
 pub mod logind;
 pub mod node_client;
+pub mod on_disk;
 pub mod registry;
 pub mod spdy;
 pub mod store;

@@ -10,6 +10,7 @@
 
 use crate::adapters::durable::{self, Written};
 use crate::adapters::mount_table::Mount;
+use crate::adapters::root_place::RootPlace;
 use crate::api::manifest_report::{DocumentUpdate, RecordUpdate, RecordedDocument};
 use crate::api::objects::Given;
 use crate::api::uid;
@@ -130,6 +131,7 @@ impl Write {
     /// The failed operation, the file and the reason. The following changes are not attempted; the preceding ones may
     /// be on disk.
     pub fn run(&self) -> Result<(), String> {
+        self.store.place.check()?;
         let mut written = Vec::new();
         for update in &self.updates {
             written.push(self.store.update(&self.directory.join(&update.name), &update.documents)?);
@@ -153,7 +155,9 @@ fn failed(doing: &str, file: &Path, e: io::Error) -> String {
 
 #[derive(Clone, Debug)]
 pub(super) struct Store {
+    /// The directory of the records.
     root: PathBuf,
+    place: RootPlace,
 }
 
 impl Store {
@@ -167,7 +171,8 @@ impl Store {
                 log::warn!("failed to remove an unfinished record file={:?} error={:?}", entry.path(), e.to_string());
             }
         }
-        Store { root }
+        let place = RootPlace::of(root.parent().unwrap_or(&root));
+        Store { root, place }
     }
 
     /// Returns the path of a manifest's record.

@@ -24,6 +24,7 @@ use crate::api::ordered::OrderSlice;
 pub use root::{Root, existing_id};
 
 use crate::adapters::durable::{self, Written, appended};
+use crate::adapters::root_place::RootPlace;
 use crate::api::sealing::{Content, StoredRecord};
 use crate::api::uid;
 use crate::engine::effect::RecordChange;
@@ -57,6 +58,7 @@ const MAX_FILE_NAME: usize = 255;
 #[derive(Clone, Debug)]
 pub struct Records {
     directory: PathBuf,
+    place: RootPlace,
     key: Option<Arc<SealKey>>,
     batch: u64,
     order: Arc<Order>,
@@ -85,7 +87,7 @@ impl Records {
     pub fn open(root: &Path, key: Option<Arc<SealKey>>) -> Result<Records, String> {
         let directory = root.join("records");
         make_directory(&directory)?;
-        Ok(Records { directory, key, batch: 0, order: Arc::default() })
+        Ok(Records { directory, place: RootPlace::of(root), key, batch: 0, order: Arc::default() })
     }
 
     /// Starts another batch of changes. Earlier batches have no effect from now on. Never blocks.
@@ -142,9 +144,12 @@ impl Records {
 
     /// Makes the changes in order, and returns one result for each. A change that succeeded is durable when the
     /// function returns. All changes in one directory share one sync. Deleting or setting aside a record that does not
-    /// exist succeeds. An error means that the key is invalid, that the file cannot be changed, or that a later batch
-    /// has started.
+    /// exist succeeds. An error means that the key is invalid, that the file cannot be changed, that the file system of
+    /// the root directory is not mounted, or that a later batch has started.
     pub fn make(&self, changes: &[RecordChange]) -> Vec<Result<(), String>> {
+        if let Err(why) = self.place.check() {
+            return vec![Err(why); changes.len()];
+        }
         let made: Vec<Result<Option<PathBuf>, String>> = changes.iter().map(|change| self.make_one(change)).collect();
         let mut synced: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
         let mut sync = |directory: Option<PathBuf>| match directory {

@@ -71,10 +71,11 @@ fn created(id: &Path) -> Option<Wall> {
     (since_epoch > CLOCK_IS_SET).then_some(at)
 }
 
+/// Locks the file. It is open only for reading afterwards, so that an administrator can remount the file system
+/// read-only while Wherry runs.
 fn lock(path: &Path) -> Result<File, String> {
-    let mut writable = OpenOptions::new();
-    writable.read(true).write(true).create(true).truncate(false).mode(0o640);
-    let mut file = match writable.open(path) {
+    let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o640).open(path);
+    let writable = match open() {
         // The kernel remounts a failing disk read-only. Wherry still manages the running pods.
         Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => {
             log::warn!(
@@ -82,11 +83,11 @@ fn lock(path: &Path) -> Result<File, String> {
                  pods lock={}",
                 path.display()
             );
-            File::open(path)
+            None
         }
-        other => other,
-    }
-    .map_err(|e| failed("open", path, &e))?;
+        other => Some(other.map_err(|e| failed("open", path, &e))?),
+    };
+    let mut file = File::open(path).map_err(|e| failed("open", path, &e))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -102,7 +103,7 @@ fn lock(path: &Path) -> Result<File, String> {
         Err(e) => return Err(failed("lock", path, &std::io::Error::from(e))),
     }
     // The PID is for users and for the message above. The lock also works without it, for example on a full disk.
-    let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    let _ = writable.map(|mut file| file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())));
     Ok(file)
 }
 

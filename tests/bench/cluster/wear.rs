@@ -3,9 +3,10 @@
 use super::{do_with, wait_ready};
 use crate::idle::wait_started;
 use crate::support::control_plane::ControlPlane;
+use crate::support::on_disk::OnDisk;
 use crate::support::yaml::TRAP;
 use crate::table::Table;
-use crate::wear::{OnDisk, idle_day};
+use crate::wear::idle_day;
 use serde_json::{Value, json};
 
 const PODS: usize = 10;

@@ -7,7 +7,7 @@
 //! - `cgroups`: mounted hierarchies and their controllers;
 //!   `raspberry_pi` knows why one of them is missing on that board;
 //! - `paths`: directories, permissions, free space;
-//! - `storage`: whether what is written survives a reboot;
+//! - `storage`: whether what is written survives a reboot; `fstab` finds a file system that is not mounted;
 //! - `swap`: where the kernel swaps to;
 //! - `clock`: whether the clock is set and synchronised, and goes on without power;
 //! - `cni`: the network configuration, in the directories that the runtime reports.
@@ -15,6 +15,7 @@
 mod cgroups;
 mod clock;
 pub mod cni;
+mod fstab;
 mod kernel;
 mod paths;
 mod raspberry_pi;
@@ -22,6 +23,7 @@ mod roots;
 mod storage;
 mod swap;
 
+pub use fstab::missing_mount;
 pub use paths::{ConfiguredDirectory, Purpose, hangs, is_stuck};
 pub use roots::Roots;
 

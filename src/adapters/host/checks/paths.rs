@@ -4,7 +4,7 @@
 //! timeout is a finding, too.
 
 use super::roots::Roots;
-use super::storage;
+use super::{fstab, storage};
 use crate::api::finding::Finding;
 use crate::foreign::{self, NoAnswer};
 use rustix::fs::{Access, StatVfs, StatVfsMountFlags, access, statvfs};
@@ -77,10 +77,14 @@ pub fn hangs(check: &'static str, path: &Path, field: &str, why: &NoAnswer) -> F
     Finding::error(check, format!("{shown}: {why}"), remedy)
 }
 
-/// Returns a finding if a reboot loses Wherry's own records. (Logs in memory are a way to spare a flash card.)
+/// Returns a finding if a reboot loses Wherry's own records, or their file system is not mounted. (Logs in memory are
+/// a way to spare a flash card.)
 fn lost(roots: &Roots, directory: &ConfiguredDirectory) -> Option<Finding> {
     let ConfiguredDirectory { check, path, field, .. } = directory;
-    if *check == "state" { storage::inspect(roots, path, nearest(path), field) } else { None }
+    if *check != "state" {
+        return None;
+    }
+    fstab::inspect(roots, path).or_else(|| storage::inspect(roots, path, nearest(path), field))
 }
 
 /// Returns the device of a directory's file system, and the finding for its free space; None if the directory needs no

@@ -10,6 +10,7 @@ pub struct Roots {
     pub sys: PathBuf,
     pub run: PathBuf,
     pub boot: PathBuf,
+    pub etc: PathBuf,
 }
 
 impl Default for Roots {
@@ -20,7 +21,8 @@ impl Default for Roots {
 
 impl Roots {
     fn below(root: &Path) -> Roots {
-        Roots { proc: root.join("proc"), sys: root.join("sys"), run: root.join("run"), boot: root.join("boot") }
+        let [proc, sys, run, boot, etc] = ["proc", "sys", "run", "boot", "etc"].map(|name| root.join(name));
+        Roots { proc, sys, run, boot, etc }
     }
 }
 
