@@ -22,7 +22,7 @@ DESTDIR ?=
 PREFIX ?= /usr
 
 .DEFAULT_GOAL := all
-.PHONY: all help build release deb rpm test test-unit test-runtime test-api-server test-cluster test-shutdown test-grpcio build-grpcio test-packages test-arm test-vm test-vm-shutdown test-vm-package test-vm-cluster test-vm-unit test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
+.PHONY: all help build release deb rpm test test-unit test-runtime test-api-server test-cluster test-shutdown test-grpcio build-grpcio test-packages test-arm test-vm test-vm-shutdown test-vm-package test-vm-power test-vm-cluster test-vm-unit test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
 
 all: release ## the installable binary (the same as release)
 
@@ -87,6 +87,9 @@ test-vm-shutdown: ## a virtual machine with pods powers off and reboots through 
 
 test-vm-package: ## a virtual machine: the deb is installed, upgraded, damaged, removed and purged, with five power cuts
 	@tests/vm/package.sh
+
+test-vm-power: ## a virtual machine survives 200 power cuts; WHERRY_VM_CUTS=n WHERRY_VM_SEED=n ARCH=arm64 or armhf
+	@tests/vm/power.sh
 
 test-vm-cluster: ## a virtual machine is a node of a real control plane, and reboots without it
 	@tests/vm/cluster.sh

@@ -71,6 +71,20 @@ find_tools() {
 	"${QEMU[@]}" --version >/dev/null 2>&1 || cannot "qemu does not start: $("${QEMU[@]}" --version 2>&1 | head -n 1)"
 }
 
+# Sets QEMU_IMG to the command for images of disks.
+find_qemu_img() {
+	local tools=$CACHE/tools
+	if ! have qemu-img; then
+		borrow qemu-utils
+		hash -r
+	fi
+	QEMU_IMG=(qemu-img)
+	case $(command -v qemu-img) in
+	"$tools"/*) QEMU_IMG=(env "LD_LIBRARY_PATH=$tools/usr/lib/x86_64-linux-gnu:$tools/lib/x86_64-linux-gnu" qemu-img) ;;
+	esac
+	"${QEMU_IMG[@]}" --version >/dev/null 2>&1 || cannot 'qemu-img does not start'
+}
+
 # Exits if the machine has another architecture than this one.
 only_here() {
 	[ -z "$OTHER" ] || cannot "this test has no form for ARCH=$ARCH"
@@ -94,15 +108,18 @@ finish() {
 	rm -rf "$work"
 }
 
-# `runtime_configuration DIRECTORY`: writes the configurations of containerd and of a network, for the systemd driver.
+# `runtime_configuration DIRECTORY [cgroupfs]`: writes the configurations of containerd and of a network, for the systemd driver or
+# for that one.
 runtime_configuration() {
+	local systemd=true
+	if [ "${2:-systemd}" = cgroupfs ]; then systemd=false; fi
 	if [ "$PACKAGE" = armhf ]; then
 		# For the machine's systemd, 32 bits are not native. On a system of 32 bits they are, also with a kernel of 64 bits.
 		mkdir -p "$1/etc/systemd/system/wherry.service.d"
 		printf '[Service]\nSystemCallArchitectures=arm\n' >"$1/etc/systemd/system/wherry.service.d/10-32-bits.conf"
 	fi
 	mkdir -p "$1/etc/containerd" "$1/etc/cni/net.d"
-	cat >"$1/etc/containerd/config.toml" <<'CONFIG'
+	cat >"$1/etc/containerd/config.toml" <<CONFIG
 version = 2
 
 [plugins."io.containerd.grpc.v1.cri"]
@@ -115,7 +132,7 @@ version = 2
     runtime_type = "io.containerd.runc.v2"
 
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      SystemdCgroup = true
+      SystemdCgroup = $systemd
 CONFIG
 	cat >"$1/etc/cni/net.d/10-vm.conflist" <<'CONFIG'
 {
@@ -143,23 +160,31 @@ pack_input() {
 	tar -C "$1" --owner=0 --group=0 -cf "$work/input.tar" .
 }
 
+# The number of the machine's processors.
+CPUS=2
+
 # `describe_machine DISK NETWORK WORD...`: sets MACHINE to the command that runs the machine. DISK is a path, with ",snapshot=on" to
-# discard changes, NETWORK the value of qemu's option -nic. The words are added to the kernel's command line.
+# discard changes, or ",format=qcow2" for an overlay. NETWORK is the value of qemu's option -nic. The words are added to the kernel's
+# command line, which also names the device for the output.
 describe_machine() {
-	local disk=$1 network=$2
+	local disk=$1 network=$2 result=ttyS1
 	shift 2
+	case $disk in
+	*,format=*) ;;
+	*) disk=$disk,format=raw ;;
+	esac
 	local board=(-cpu max -M q35 -serial "file:$work/console.log" -serial "file:$work/result.log") console=ttyS0
 	if [ -n "$OTHER" ]; then
 		# (The processor of a Raspberry Pi 4. `max` has features whose emulation is slow.)
 		board=(-cpu cortex-a72 -M virt -serial "file:$work/console.log" -device virtio-serial-pci
 			-chardev "file,id=result,path=$work/result.log" -device "virtconsole,chardev=result")
-		console=ttyAMA0
+		console=ttyAMA0 result=hvc0
 	fi
-	MACHINE=("${QEMU[@]}" -accel "${WHERRY_VM_ACCEL:-tcg,thread=multi}" "${board[@]}" -m 2048 -smp 2 -display none -nodefaults -no-reboot
-		-drive "file=$disk,format=raw,if=virtio,cache=unsafe"
+	MACHINE=("${QEMU[@]}" -accel "${WHERRY_VM_ACCEL:-tcg,thread=multi}" "${board[@]}" -m 2048 -smp "$CPUS" -display none -nodefaults -no-reboot
+		-drive "file=$disk,if=virtio,cache=unsafe"
 		-drive "file=$work/input.tar,format=raw,if=virtio,readonly=on"
 		-device virtio-rng-pci -nic "$network" -kernel "$IMAGE/vmlinuz" -initrd "$IMAGE/initrd"
-		-append "root=/dev/vda rw console=$console panic=-1 mitigations=off $*")
+		-append "root=/dev/vda rw console=$console panic=-1 mitigations=off wherry-vm.result=$result $*")
 }
 
 # `switch_on DISK WORD...`: starts the machine, without a network. The output of run.sh is printed and written to $work/result.log,
