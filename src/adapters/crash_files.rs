@@ -152,7 +152,8 @@ fn read(path: &Path, limit: usize) -> Option<String> {
 
 /// Returns the beginning of a text, at most this many bytes.
 fn cut(text: &str, limit: usize) -> &str {
-    &text[..text.floor_char_boundary(limit)]
+    let end = (0..=limit.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
 }
 
 fn report_text(end: &PreviousEnd, systemd: Option<&str>, state: Option<&str>) -> String {
