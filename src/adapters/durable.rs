@@ -34,7 +34,7 @@ fn create(path: &Path, content: &[u8], mode: u32) -> io::Result<File> {
 }
 
 /// The maximum size in bytes of a file that is renamed before it is synced: the smallest page. The kernel writes a page
-/// as a whole, so after a power cut such a file is either empty or complete.
+/// as a whole, so after a power cut such a file is either unwritten or complete.
 const ONE_PAGE: usize = 4096;
 
 /// What still has to be done to make a written file durable.
@@ -46,12 +46,18 @@ pub(super) enum Written {
     InDirectory,
 }
 
+/// Reports whether the power failed before the first sync of a file with this content had ended. Such a file is empty,
+/// or consists of zeros: ext4 notes the size and the place of new data before the data is written (`dioread_nolock`).
+pub(super) fn is_unwritten(content: &[u8]) -> bool {
+    content.iter().all(|byte| *byte == 0)
+}
+
 /// Creates or replaces a file, by means of the temporary file `aside` in the same directory. `rename` renames `aside`
-/// to `path`. After a power cut, a replaced file has the old content or the new one, and a new file is missing, empty
-/// or complete.
+/// to `path`. After a power cut, a replaced file has the old content or the new one, and a new file is missing,
+/// unwritten (`is_unwritten`) or complete.
 ///
 /// A new small file needs one sync instead of two, which spares a flash card: it is renamed first, and the sync then
-/// covers its name too. Readers have to treat an empty file as a missing one.
+/// covers its name too. Readers have to treat an unwritten file as a missing one.
 ///
 /// # Errors
 /// The file cannot be written, or `rename` failed. `aside` is removed, because the disk may be full.

@@ -4,9 +4,9 @@
 //! Each manifest has a small JSON file in `manifests` in the root directory, its record. The file name is a digest of
 //! the bytes of the manifest's path, because two paths may differ only in bytes that are not UTF-8. Only the owner can
 //! read a record, because a manifest may contain secrets. Each record is written as `durable::put` does; if the
-//! directory has to be synced, this is done once for all records of a `Write`. An empty file is no record. Each
-//! document has a digest. A damaged record fails this check and is set aside with a warning. A `Write` runs on a
-//! helper thread.
+//! directory has to be synced, this is done once for all records of a `Write`. An empty file, or one of zeros, is no
+//! record. Each document has a digest. A damaged record fails this check and is set aside with a warning. A `Write`
+//! runs on a helper thread.
 
 use crate::adapters::durable::{self, Written};
 use crate::adapters::mount_table::Mount;
@@ -260,7 +260,7 @@ fn load(file: &Path) -> Option<ManifestRecord> {
             return None;
         }
     };
-    if text.is_empty() {
+    if durable::is_unwritten(&text) {
         log::info!("a power cut has interrupted the write of the new record of a manifest file={file:?}");
         return None;
     }

@@ -22,8 +22,8 @@ struct StateFormat {
     version: String,
 }
 
-/// Checks that this version can use the files of the root directory. Changes nothing. A file that is missing, empty
-/// (after a power cut) or damaged is accepted, because the files themselves have versions and checksums too.
+/// Checks that this version can use the files of the root directory. Changes nothing. A file that is missing,
+/// unwritten (after a power cut) or damaged is accepted, because the files themselves have versions and checksums too.
 ///
 /// # Errors
 /// A newer version has written the files in a format that this one does not know; with the remedy.
@@ -59,7 +59,7 @@ pub(super) fn record(root: &Path) {
 fn read(root: &Path) -> Option<StateFormat> {
     let path = root.join(FILE);
     let content = match foreign::read(&path, Links::Refuse, MAX_BYTES) {
-        Ok(content) if content.is_empty() => return None,
+        Ok(content) if durable::is_unwritten(&content) => return None,
         Ok(content) => content,
         Err(Refused::Failed(_)) => return None,
         Err(refused) => {
@@ -94,7 +94,9 @@ mod tests {
         let noted = || fs::read_to_string(&file).unwrap();
         let ours = format!("{{\"format\":1,\"version\":\"{}\"}}\n", env!("CARGO_PKG_VERSION"));
         // The files of version 0.1.0, a power cut during the first write, and garbage.
-        for before in [None, Some(""), Some("{"), Some("{\"format\":1,\"version\":\"0.0.9\",\"more\":1}")] {
+        for before in
+            [None, Some(""), Some("\0\0\0"), Some("{"), Some("{\"format\":1,\"version\":\"0.0.9\",\"more\":1}")]
+        {
             before.iter().for_each(|text| fs::write(&file, text).unwrap());
             assert_eq!(check(root), Ok(()));
             record(root);

@@ -1,12 +1,12 @@
 //! Stores small records that survive the process, one file each: `<root>/records/<kind>/<key>.json`.
 //!
 //! A record is written to a temporary file, synced, and renamed over the old one; then the directory is synced. After
-//! a power cut the file is therefore either the old record or the new one. A small record without an old one is renamed
-//! first and needs one sync; until that sync, a power cut can leave an empty file, which means that there is no record
-//! (`durable::put`). The first line of a file contains a version and the SHA-256 of the value; the rest is the value.
-//! An invalid file (truncated, damaged, of another version) is renamed to `*.corrupt` with a warning, because a broken
-//! record must not prevent the start of a node. Only the engine interprets values. `seal` defines the format of sealed
-//! records. A sealed record whose key is missing is not invalid and is kept.
+//! a power cut the file is therefore either the old record or the new one. A small record without an old one is
+//! renamed first and needs one sync; until that sync, a power cut can leave an empty file or zeros, which means that
+//! there is no record (`durable::put`). The first line of a file contains a version and the SHA-256 of the value; the
+//! rest is the value. An invalid file (truncated, damaged, of another version) is renamed to `*.corrupt` with a
+//! warning, because a broken record must not prevent the start of a node. Only the engine interprets values. `seal`
+//! defines the format of sealed records. A sealed record whose key is missing is not invalid and is kept.
 //!
 //! A write waits for the disk, so changes must be made on a helper thread. The agent abandons a thread that hangs, but
 //! the thread may continue much later. Each batch of changes therefore has its own number and temporary files, and has
@@ -110,7 +110,9 @@ impl Records {
                 let Some(name) = file.strip_suffix(SUFFIX) else { continue };
                 match stored(&kind, name, &path, self.key.as_deref()) {
                     Ok(record) => records.push(record),
-                    Err(_) if is_empty(&path) => remove_unwritten(&path),
+                    Err(_) if read(&path).is_ok_and(|content| durable::is_unwritten(&content)) => {
+                        remove_unwritten(&path);
+                    }
                     Err(why) => set_aside(&path, &why),
                 }
             }
@@ -313,11 +315,7 @@ fn value_of(content: Vec<u8>) -> Result<String, String> {
     Ok(value.to_owned())
 }
 
-fn is_empty(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() == 0)
-}
-
-/// Removes an empty file, which a power cut left before the first write of the record was durable.
+/// Removes a file that a power cut left before the first write of the record was durable.
 fn remove_unwritten(path: &Path) {
     let removed = fs::remove_file(path).is_ok();
     log::info!("a power cut has interrupted the write of this new record file={} removed={removed}", path.display());

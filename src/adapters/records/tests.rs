@@ -86,7 +86,7 @@ fn keys_that_are_no_file_names_are_refused() {
 fn a_damaged_record_is_set_aside_and_the_rest_is_read() {
     let (dir, records) = open();
     let directory = dir.path().join("records/pod");
-    for key in ["good", "cut", "flipped", "newer", "empty", "header"] {
+    for key in ["good", "cut", "flipped", "newer", "empty", "zeros", "header"] {
         put(&records, &format!("pod/{key}"), r#"{"spec":"x"}"#).unwrap();
     }
     let file = |key: &str| directory.join(format!("{key}.json"));
@@ -94,8 +94,9 @@ fn a_damaged_record_is_set_aside_and_the_rest_is_read() {
     fs::write(file("cut"), &text[..text.len() - 3]).unwrap();
     fs::write(file("flipped"), text.replace('x', "y")).unwrap();
     fs::write(file("newer"), text.replace("\"version\":1", "\"version\":2")).unwrap();
-    // The power failed before the first write of this record was durable.
+    // The power failed before the first write of these records was durable.
     fs::write(file("empty"), "").unwrap();
+    fs::write(file("zeros"), vec![0; 748]).unwrap();
     fs::write(file("header"), [0xff, 0xfe, b'\n', b'{', b'}']).unwrap();
     // A write that a power cut interrupted left this file.
     fs::write(directory.join("half.json.3.new"), "{").unwrap();

@@ -10,7 +10,7 @@ const RETRY: Duration = Duration::from_secs(60);
 #[test]
 fn d2_a_damaged_record_is_set_aside_and_the_rest_is_used() {
     let (mut lab, _) = Lab::started();
-    for name in ["a", "b", "c", "d"] {
+    for name in ["a", "b", "c", "d", "e"] {
         lab.place(name, &pod(name));
     }
     lab.events();
@@ -23,8 +23,9 @@ fn d2_a_damaged_record_is_set_aside_and_the_rest_is_used() {
     fs::write(file("a"), "{").unwrap();
     let text = fs::read_to_string(file("b")).unwrap();
     fs::write(file("b"), text.replace("i:1", "i:9")).unwrap();
-    // The power failed before the first write of this record was durable.
+    // The power failed before the first write of these records was durable.
     fs::write(file("d"), "").unwrap();
+    fs::write(file("e"), [0; 100]).unwrap();
     assert!(store.load(&lab.path("c")).is_some());
     let (lab, first) = lab.again_without_flush();
     assert_eq!(first, ["c"]);
