@@ -26,6 +26,7 @@ pub(super) struct LastState {
     not_before: Boot,
     /// How the previous process has ended, until this is reported.
     previous: Option<PreviousRun>,
+    pid: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl LastState {
         let files = CrashFiles::new(&config.socket, &config.root_dir);
         let previous = files.take();
         files.report_panics();
-        LastState { files, writing: Writing::UpToDate, not_before: Boot(0), previous }
+        LastState { files, writing: Writing::UpToDate, not_before: Boot(0), previous, pid: std::process::id() }
     }
 
     /// Logs how the previous process has ended, unless it has stopped on request. A crash is an event of the node and a
@@ -95,7 +96,7 @@ impl LastState {
         now: Now,
     ) -> impl FnOnce() -> Result<(), String> + use<> {
         self.begin(now.boot);
-        let head = StateHead { version: env!("CARGO_PKG_VERSION"), pid: std::process::id(), started, now };
+        let head = StateHead { version: env!("CARGO_PKG_VERSION"), pid: self.pid, started, now };
         let head = serde_json::to_string(&head).unwrap_or_default();
         let content = format!("{},\"engine\":{}}}", head.strip_suffix('}').unwrap_or_default(), engine.dump_text());
         let files = self.files.clone();
@@ -140,7 +141,7 @@ mod tests {
         let at = |seconds: u64| Boot(0) + Duration::from_secs(seconds);
         let dir = tempfile::tempdir().unwrap();
         let files = CrashFiles::new(&dir.path().join("socket"), dir.path());
-        let mut state = LastState { files, writing: Writing::UpToDate, not_before: Boot(0), previous: None };
+        let mut state = LastState { files, writing: Writing::UpToDate, not_before: Boot(0), previous: None, pid: 1 };
         let mut writes = Vec::new();
         for second in 0..200 {
             state.changed(at(second));
