@@ -78,11 +78,7 @@ pub fn notify(notifications: &[Notification<'_>]) -> Result<(), String> {
 fn one_line(text: &str) -> String {
     let mut line: String = text.chars().map(|c| if printable::is_plain(c) { c } else { ' ' }).collect();
     if line.len() > MAX_STATUS {
-        let mut end = MAX_STATUS - 3;
-        while !line.is_char_boundary(end) {
-            end -= 1;
-        }
-        line.truncate(end);
+        line.truncate(printable::cut(&line, MAX_STATUS - 3).len());
         line.push_str("...");
     }
     line

@@ -131,13 +131,8 @@ impl<F: AsFd> Write for LineWriter<F> {
             self.untold = 0;
         }
         let written = if line.len() > MAX_LINE {
-            // Do not cut inside a character.
             let text = String::from_utf8_lossy(line);
-            let mut end = MAX_LINE - 8;
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            self.put(format!("{}...\n", text.get(..end).unwrap_or_default()).as_bytes())
+            self.put(format!("{}...\n", printable::cut(&text, MAX_LINE - 8)).as_bytes())
         } else {
             self.put(line)
         };

@@ -2,6 +2,7 @@
 //! alone. They are used for the sandbox and for the pod's own line in /etc/hosts.
 
 use crate::api::pod::Pod;
+use crate::api::printable;
 
 /// The maximum length of a host name on Linux, in bytes.
 const HOST_NAME_MAX: usize = 64;
@@ -32,11 +33,8 @@ pub fn label(pod: &Pod) -> &str {
         Some(h) if !h.is_empty() => h,
         _ => {
             let name: &str = &pod.name.name;
-            let mut end = name.len().min(LABEL_MAX);
-            while !name.is_char_boundary(end) {
-                end -= 1;
-            }
-            if end < name.len() { name[..end].trim_end_matches(['-', '.']) } else { name }
+            let begin = printable::cut(name, LABEL_MAX);
+            if begin.len() < name.len() { begin.trim_end_matches(['-', '.']) } else { name }
         }
     }
 }

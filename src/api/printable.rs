@@ -31,6 +31,12 @@ pub fn line(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Returns at most the first `bytes` bytes of the text, and never a part of a character.
+pub fn cut(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
 /// Appends the escape of a character that is not plain.
 pub fn push_escaped(out: &mut String, c: char) {
     // Writing to a String cannot fail.

@@ -24,6 +24,7 @@ use crate::api::layout::Layout;
 use crate::api::mount::{ETC_HOSTS, Mount};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
+use crate::api::printable;
 use crate::engine::effect::FilesCall;
 use crate::engine::event::{Answer, Prepared};
 use crate::engine::op::{Code, OpError};
@@ -263,13 +264,8 @@ pub fn answer<T>(result: Result<T>) -> std::result::Result<T, OpError> {
 
 /// Returns `<pod>_<namespace>_<container>-<id>.log`, with the part before `.log` truncated to fit in a file name.
 fn link_name(pod: &str, namespace: &str, container: &str, id: &str) -> String {
-    let mut name = format!("{pod}_{namespace}_{container}-{id}");
-    let mut end = name.len().min(MAX_FILE_NAME - ".log".len());
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name.truncate(end);
-    name + ".log"
+    let name = format!("{pod}_{namespace}_{container}-{id}");
+    printable::cut(&name, MAX_FILE_NAME - ".log".len()).to_owned() + ".log"
 }
 
 /// The parts of a container's log path: `<logs>/<namespace>_<pod>_<uid>/<container>/<attempt>.log`.

@@ -4,6 +4,7 @@ use crate::api::event_object::{
     COMPONENT, EventObject, EventSource, InvolvedObject, Metadata, NODE_NAMESPACE, Reporting,
 };
 use crate::api::names::{FullName, Uid};
+use crate::api::printable::cut;
 use crate::api::time::Wall;
 use serde::Serialize;
 
@@ -130,12 +131,6 @@ impl<'a> Event<'a> {
         let patch = Repeated { count: self.count, last_timestamp: self.last.whole_seconds(), message };
         serde_json::to_string(&patch).unwrap_or_default()
     }
-}
-
-/// Returns at most the first `bytes` bytes of the text, and never a part of a character.
-pub(super) fn cut(text: &str, bytes: usize) -> &str {
-    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-    &text[..end.unwrap_or(0)]
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! An event that waits for the API server, and its copy on the disk.
 
-use super::event::{Event, Involved, cut};
+use super::event::{Event, Involved};
 use crate::api::names::{FullName, Uid};
+use crate::api::printable::cut;
 use crate::api::time::Wall;
 use serde::{Deserialize, Serialize};
 

@@ -3,9 +3,9 @@
 //! The node shares the status with others: a condition of another type, `resourceClaimStatuses`, `nominatedNodeName`
 //! and `qosClass` are not ours.
 
-use super::event::cut;
 use super::final_ends::FinalEnds;
 use crate::api::k8s::PodStatus;
+use crate::api::printable::cut;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
