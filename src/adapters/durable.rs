@@ -68,30 +68,21 @@ pub(super) fn put(
     mode: u32,
     rename: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<Written> {
-    let written = put_by(path, aside, content, mode, rename);
+    let is_new = matches!(fs::symlink_metadata(path), Err(e) if e.kind() == io::ErrorKind::NotFound);
+    let written = create(aside, content, mode).and_then(|file| {
+        if is_new && content.len() <= ONE_PAGE && syncs_names(&file) {
+            rename()?;
+            file.sync_all()?;
+            return Ok(Written::Durable);
+        }
+        file.sync_all()?;
+        rename()?;
+        Ok(Written::InDirectory)
+    });
     if written.is_err() {
         let _ = fs::remove_file(aside);
     }
     written
-}
-
-fn put_by(
-    path: &Path,
-    aside: &Path,
-    content: &[u8],
-    mode: u32,
-    rename: impl FnOnce() -> io::Result<()>,
-) -> io::Result<Written> {
-    let is_new = matches!(fs::symlink_metadata(path), Err(e) if e.kind() == io::ErrorKind::NotFound);
-    let file = create(aside, content, mode)?;
-    if is_new && content.len() <= ONE_PAGE && syncs_names(&file) {
-        rename()?;
-        file.sync_all()?;
-        return Ok(Written::Durable);
-    }
-    file.sync_all()?;
-    rename()?;
-    Ok(Written::InDirectory)
 }
 
 /// Reports whether the sync of a file on this file system also makes its latest name durable. ext4, XFS, Btrfs and F2FS

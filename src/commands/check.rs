@@ -190,7 +190,7 @@ impl Report<'_> {
     fn state(&mut self, root: &Path) -> Result<(), Failure> {
         let of_thread = root.to_owned();
         match foreign::within(PATIENCE, move || records::format::check(&of_thread)) {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(_)) => Ok(()),
             Ok(Err(why)) => {
                 self.errors += 1;
                 writeln!(self.out, "{}", shown(&why))?;

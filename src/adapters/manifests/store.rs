@@ -261,7 +261,8 @@ fn load(file: &Path) -> Option<ManifestRecord> {
         }
     };
     if durable::is_unwritten(&text) {
-        log::info!("a power cut has interrupted the write of the new record of a manifest file={file:?}");
+        let removed = fs::remove_file(file).is_ok();
+        log::info!("a power cut has interrupted the write of this new record file={file:?} removed={removed}");
         return None;
     }
     let why = match serde_json::from_slice::<ManifestRecord>(&text) {

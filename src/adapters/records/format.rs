@@ -15,19 +15,21 @@ const FILE: &str = "format";
 /// The maximum size of the file, in bytes.
 const MAX_BYTES: u64 = 4096;
 
+/// The content of the file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct StateFormat {
+pub struct StateFormat {
     format: u32,
     /// The version of Wherry.
     version: String,
 }
 
-/// Checks that this version can use the files of the root directory. Changes nothing. A file that is missing,
-/// unwritten (after a power cut) or damaged is accepted, because the files themselves have versions and checksums too.
+/// Checks that this version can use the files of the root directory. Returns their format. Changes nothing. A format
+/// that is missing, unwritten (after a power cut) or damaged is accepted, because the files themselves have versions
+/// and checksums too.
 ///
 /// # Errors
 /// A newer version has written the files in a format that this one does not know; with the remedy.
-pub fn check(root: &Path) -> Result<(), String> {
+pub fn check(root: &Path) -> Result<Option<StateFormat>, String> {
     match read(root) {
         Some(StateFormat { format, version }) if format > FORMAT => Err(format!(
             "{}: Wherry {version} has written the files of this directory in format {format}, but this version, {}, \
@@ -36,15 +38,14 @@ pub fn check(root: &Path) -> Result<(), String> {
             root.join(FILE).display(),
             env!("CARGO_PKG_VERSION"),
         )),
-        _ => Ok(()),
+        found => Ok(found),
     }
 }
 
-/// Writes the file unless it is up to date. A failure is only logged, because a full or read-only disk must not prevent
-/// the start.
-pub(super) fn record(root: &Path) {
+/// Writes the file unless it is up to date. `found` is its content. A failure is only logged, because a full or
+/// read-only disk must not prevent the start.
+pub(super) fn record(root: &Path, found: Option<StateFormat>) {
     let ours = StateFormat { format: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned() };
-    let found = read(root);
     if found.as_ref() == Some(&ours) {
         return;
     }
@@ -98,8 +99,7 @@ mod tests {
             [None, Some(""), Some("\0\0\0"), Some("{"), Some("{\"format\":1,\"version\":\"0.0.9\",\"more\":1}")]
         {
             before.iter().for_each(|text| fs::write(&file, text).unwrap());
-            assert_eq!(check(root), Ok(()));
-            record(root);
+            record(root, check(root).unwrap());
             assert_eq!(noted(), ours, "{before:?}");
         }
         let newer = "{\"format\":2,\"version\":\"9.1.0\"}";
@@ -113,6 +113,6 @@ mod tests {
         assert_eq!(noted(), newer);
         fs::remove_file(&file).unwrap();
         std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
-        assert_eq!(check(root), Ok(()), "a link is not followed");
+        assert_eq!(check(root), Ok(None), "a link is not followed");
     }
 }

@@ -42,11 +42,11 @@ impl Root {
     /// files, the id is invalid, or the file system reports an error.
     pub fn open(path: &Path) -> Result<Root, String> {
         make_directory(path)?;
-        format::check(path)?;
+        let format = format::check(path)?;
         let lock = lock(&path.join("lock"))?;
         let id_path = path.join("id");
         let id = id(&id_path)?;
-        format::record(path);
+        format::record(path, format);
         Ok(Root { id, created: created(&id_path), lock })
     }
 }

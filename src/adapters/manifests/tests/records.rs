@@ -26,6 +26,7 @@ fn d2_a_damaged_record_is_set_aside_and_the_rest_is_used() {
     // The power failed before the first write of these records was durable.
     fs::write(file("d"), "").unwrap();
     fs::write(file("e"), [0; 100]).unwrap();
+    let unwritten = [file("d"), file("e")];
     assert!(store.load(&lab.path("c")).is_some());
     let (lab, first) = lab.again_without_flush();
     assert_eq!(first, ["c"]);
@@ -33,6 +34,7 @@ fn d2_a_damaged_record_is_set_aside_and_the_rest_is_used() {
     let aside =
         fs::read_dir(records).unwrap().flatten().filter(|e| e.path().extension().is_some_and(|x| x == "corrupt"));
     assert_eq!(aside.count(), 2);
+    assert!(!unwritten.iter().any(|file| file.exists()));
 }
 
 #[test]
