@@ -88,7 +88,7 @@ impl CrashFiles {
     /// # Errors
     /// The file cannot be written and keeps its old content.
     pub fn write_state(&self, state: &str) -> Result<(), String> {
-        let content = cut(state, MAX_STATE);
+        let content = printable::cut(state, MAX_STATE);
         durable::replace(&self.state, &durable::appended(&self.state, ".new"), content.as_bytes(), 0o600)
             .map_err(|e| format!("write {}: {e}", self.state.display()))
     }
@@ -105,8 +105,12 @@ impl CrashFiles {
             let text = payload.downcast_ref::<&str>().copied();
             let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
             let report = format!("{} at {place}: {text}", thread.name().unwrap_or("a thread"));
-            let _ =
-                durable::replace(&path, &durable::appended(&path, ".new"), cut(&report, MAX_PANIC).as_bytes(), 0o600);
+            let _ = durable::replace(
+                &path,
+                &durable::appended(&path, ".new"),
+                printable::cut(&report, MAX_PANIC).as_bytes(),
+                0o600,
+            );
         }));
     }
 
@@ -132,7 +136,7 @@ impl CrashFiles {
         let now = fs::metadata(new).and_then(|meta| meta.modified()).unwrap_or_else(|_| SystemTime::now());
         for entry in fs::read_dir(&self.reports).into_iter().flatten().flatten().filter(|entry| entry.path() != new) {
             let modified = entry.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-            match entry.path().extension().is_some_and(|e| e == "txt") {
+            match entry.path().to_string_lossy().ends_with(REPORT) {
                 true => reports.push((modified <= now, modified, entry.path())),
                 false => drop(fs::remove_file(entry.path())),
             }
@@ -150,16 +154,13 @@ fn read(path: &Path, limit: usize) -> Option<String> {
     Some(String::from_utf8_lossy(&content).into_owned())
 }
 
-/// Returns the beginning of a text, at most this many bytes.
-fn cut(text: &str, limit: usize) -> &str {
-    let end = (0..=limit.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-    &text[..end.unwrap_or(0)]
-}
-
 fn report_text(end: &PreviousEnd, systemd: Option<&str>, state: Option<&str>) -> String {
     let mut text = format!("The previous wherry {end}\n\nreported by: wherry {}\n", env!("CARGO_PKG_VERSION"));
     if let Some(systemd) = systemd {
         text += &format!("result, code and status from systemd: {}\n", printable::line(systemd.trim()));
+    }
+    if let PreviousEnd::Panic(whole) = end {
+        text += &format!("\n{whole}\n");
     }
     text += "\nIts last state, written after its last change or up to a minute earlier:\n\n";
     text += state.unwrap_or("none");
@@ -280,5 +281,7 @@ mod tests {
         let PreviousEnd::Panic(text) = &run.end else { panic!("{run:?}") };
         assert!(text.contains("crash_files.rs:") && text.ends_with(": this is on purpose"), "{text}");
         assert!(reports(dir.path())[0].starts_with("panic-"));
+        let report = fs::read_to_string(run.report.unwrap()).unwrap();
+        assert!(report.contains(&format!("\n{text}\n")), "{report}");
     }
 }

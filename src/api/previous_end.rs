@@ -1,7 +1,11 @@
 //! How the previous process of the agent ended, from what it has left behind and from what systemd says. Only an end
 //! that is a fault is a crash; a kill is not.
 
+use crate::api::printable;
 use std::fmt;
+
+/// The maximum length of a panic's text in an event, in bytes.
+const MAX_SHOWN: usize = 300;
 
 /// The end of a process that did not stop by itself on request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,8 +16,8 @@ pub enum PreviousEnd {
     Watchdog,
     /// The kernel killed it, or systemd-oomd.
     OutOfMemory,
-    /// It did not stop within `TimeoutStopSec`.
-    StopTimeout,
+    /// It did not start within `TimeoutStartSec`, or did not stop within `TimeoutStopSec`.
+    Timeout,
     /// A signal that reports a fault, by its name without `SIG`.
     Signal(String),
     /// It was killed, or nothing is known about the reason.
@@ -34,7 +38,7 @@ impl PreviousEnd {
         match (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default()) {
             ("watchdog", _) => Some(PreviousEnd::Watchdog),
             ("oom-kill", _) => Some(PreviousEnd::OutOfMemory),
-            ("timeout", _) => Some(PreviousEnd::StopTimeout),
+            ("timeout", _) => Some(PreviousEnd::Timeout),
             ("signal" | "core-dump", name) if !matches!(name, "" | "KILL" | "TERM" | "INT" | "HUP") => {
                 Some(PreviousEnd::Signal(name.to_owned()))
             }
@@ -42,7 +46,7 @@ impl PreviousEnd {
         }
     }
 
-    /// Reports whether the end is a fault of the agent or of the machine. Only then there is a report.
+    /// Reports whether the end is a fault of the agent or of the machine. Only a fault has a crash report.
     pub fn is_crash(&self) -> bool {
         *self != PreviousEnd::Killed
     }
@@ -53,7 +57,7 @@ impl PreviousEnd {
             PreviousEnd::Panic(_) => "panic",
             PreviousEnd::Watchdog => "watchdog",
             PreviousEnd::OutOfMemory => "memory",
-            PreviousEnd::StopTimeout => "stop-timeout",
+            PreviousEnd::Timeout => "timeout",
             PreviousEnd::Signal(_) => "signal",
             PreviousEnd::Killed => "killed",
         }
@@ -63,12 +67,15 @@ impl PreviousEnd {
 impl fmt::Display for PreviousEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PreviousEnd::Panic(text) => write!(f, "panicked: {text}"),
+            PreviousEnd::Panic(text) => {
+                // The report has the whole text.
+                write!(f, "panicked: {}", printable::cut(text.lines().next().unwrap_or_default(), MAX_SHOWN))
+            }
             PreviousEnd::Watchdog => {
                 f.write_str("was killed by systemd's watchdog, because its event loop had stopped")
             }
             PreviousEnd::OutOfMemory => f.write_str("was killed, because the machine was out of memory"),
-            PreviousEnd::StopTimeout => f.write_str("was killed by systemd, because it did not stop in time"),
+            PreviousEnd::Timeout => f.write_str("was killed by systemd, because it did not start or stop in time"),
             PreviousEnd::Signal(name) => write!(f, "ended by the signal SIG{name}"),
             PreviousEnd::Killed => f.write_str("did not stop on request, it was killed"),
         }
@@ -92,7 +99,7 @@ mod tests {
             (None, Some("watchdog dumped ABRT"), true, Some(PreviousEnd::Watchdog)),
             (None, Some("watchdog killed KILL"), false, Some(PreviousEnd::Watchdog)),
             (None, Some("oom-kill killed KILL"), true, Some(PreviousEnd::OutOfMemory)),
-            (None, Some("timeout killed KILL"), true, Some(PreviousEnd::StopTimeout)),
+            (None, Some("timeout killed KILL"), true, Some(PreviousEnd::Timeout)),
             (None, Some("core-dump dumped SEGV"), true, signal("SEGV")),
             (None, Some("signal killed SYS"), true, signal("SYS")),
             (None, Some("signal"), true, Some(PreviousEnd::Killed)),
@@ -108,5 +115,7 @@ mod tests {
             assert_eq!(PreviousEnd::of(panic, systemd, has_state), end, "{panic:?} {systemd:?} {has_state}");
         }
         assert!(!PreviousEnd::Killed.is_crash() && PreviousEnd::Watchdog.is_crash());
+        let long = PreviousEnd::Panic(format!("main at a.rs:1: {}\n left: 1", "x".repeat(4000))).to_string();
+        assert!(long.starts_with("panicked: main at a.rs:1: xx") && long.len() < 400, "{long}");
     }
 }

@@ -109,7 +109,7 @@ families! {
     Histogram CONTAINERS_PER_POD = "kubelet_containers_per_pod_count" [] CONTAINERS
         "Number of containers in the spec of a pod without init containers, observed at its first sync.";
     Gauge PREVIOUS_AGENT_CRASHED = "wherry_previous_agent_crashed" ["reason"]
-        "1 if the previous process of the agent crashed: panic, watchdog, memory, signal or stop-timeout.";
+        "1 if the previous process of the agent crashed: panic, watchdog, memory, signal or timeout.";
     Gauge DRAINED_PODS = "wherry_drained_pods" [] "Pods that are drained.";
     Gauge NODE_CORDONED = "wherry_node_cordoned" [] "1 while the node is cordoned.";
     Gauge MANIFEST_ERRORS = "wherry_manifest_errors" [] "Current number of errors in the manifest directory.";
