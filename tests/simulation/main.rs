@@ -49,7 +49,11 @@ fn two_days_with_two_hundred_power_cuts() {
     let cuts = plan.turns.iter().filter(|turn| matches!(turn.action, plan::Action::PowerCut { .. }));
     let (cuts, waits) = (cuts.count(), plan.turns.iter().map(|turn| turn.wait).sum::<u64>());
     assert!(cuts >= 200 && waits >= 48 * 3_600_000, "{cuts} power cuts in {waits} ms");
-    lives(random::Lives::Days, 3);
+    // These lives are long, so WHERRY_SEEDS does not apply to them.
+    match seed_to_replay() {
+        Some(seed) => random::replay(random::Lives::Days, seed, true),
+        None => random::play_all(random::Lives::Days, 0..3),
+    }
 }
 
 /// The stories hold on CRI-O, too, unless they are about what it does not do.
@@ -80,12 +84,20 @@ fn stories_with_another_runtime() {
     assert!(played > 300, "only {played} stories ran\n{text}");
 }
 
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|e| panic!("{text:?} is no number: {e}"))
+}
+
 // The user sets the seeds in the environment.
 #[allow(clippy::disallowed_methods)]
+fn seed_to_replay() -> Option<u64> {
+    std::env::var("WHERRY_SEED").ok().map(|seed| number(&seed))
+}
+
+#[allow(clippy::disallowed_methods)]
 fn lives(of: random::Lives, number_of_seeds: u64) {
-    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|e| panic!("{text:?} is no number: {e}"));
-    if let Ok(seed) = std::env::var("WHERRY_SEED") {
-        return random::replay(of, number(&seed), true);
+    if let Some(seed) = seed_to_replay() {
+        return random::replay(of, seed, true);
     }
     let seeds = std::env::var("WHERRY_SEEDS").unwrap_or_else(|_| number_of_seeds.to_string());
     let (from, to) = seeds.split_once("..").unwrap_or(("0", &seeds));
