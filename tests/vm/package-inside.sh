@@ -181,6 +181,39 @@ harm() {
 	until_true 'the agent runs with the normal watchdog' agent
 }
 
+# The state on a file system of its own, whose device appears after the start of the service was tried.
+late_state() {
+	local before image=/root/state.ext4
+	before=$(containers_of_steady)
+	printf '\n# /var/lib/wherry on a file system that appears late\n'
+	systemctl stop wherry
+	truncate -s 64M $image
+	mke2fs -q -t ext4 $image
+	mount -o loop $image /mnt
+	cp -a /var/lib/wherry/. /mnt/
+	umount /mnt
+	mv $image $image.away
+	echo "$image /var/lib/wherry ext4 loop,nofail 0 0" >>/etc/fstab
+	systemctl daemon-reload
+	systemctl start wherry 2>&1
+	check 'without its file system the service does not start' is "$(systemctl is-active wherry)" inactive
+	mv $image.away $image
+	systemctl start var-lib-wherry.mount
+	until_true 'the service starts with the mount' agent
+	until_true 'all pods run' all_run "${STEADY[@]}" kept
+	check 'no container was restarted' is "$(containers_of_steady)" "$before"
+	check 'the records are on the mounted file system' is "$(findmnt -n -o FSTYPE -T /var/lib/wherry/records)" ext4
+	# Back to the disk of the machine.
+	systemctl stop wherry
+	sed -i '$ d' /etc/fstab
+	cp -a /var/lib/wherry /root/state
+	umount /var/lib/wherry
+	cp -a /root/state/. /var/lib/wherry/
+	systemctl daemon-reload
+	systemctl start wherry
+	until_true 'the service runs as before' agent
+}
+
 # Checks that each desired pod runs once, in the version of its manifest.
 look() {
 	local file name generation
@@ -239,6 +272,7 @@ case $boot in
 	install
 	upgrade
 	harm
+	late_state
 	churn
 	;;
 6)

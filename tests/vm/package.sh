@@ -2,8 +2,8 @@
 # Tests the package in a virtual machine (`make test-vm-package`): a Debian with systemd, pure cgroup v2 and the systemd cgroup driver.
 # The same disk is booted eight times:
 #
-#   1       dpkg -i, an upgrade while pods run, an upgrade with an invalid conffile, kill -9, a loop that hangs; then manifests are
-#           created, changed and deleted until a power cut
+#   1       dpkg -i, an upgrade while pods run, an upgrade with an invalid conffile, kill -9, a loop that hangs, a file
+#           system that appears late; then manifests are created, changed and deleted until a power cut
 #   2 to 5  all desired pods run once, no record is corrupt; manifests are created and deleted again until a power cut at a random time
 #   6       all pods run; `systemctl reboot`
 #   7       all pods run; `systemctl poweroff`

@@ -56,8 +56,6 @@ cat >"$files/etc/wherry/config.yaml" <<'CONFIG'
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs
-# A cut ends containers, and so counts as a crash of each (W10). The back-off would soon take longer than all the rest of a boot.
-crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 CONFIG
 pack_input "$in"
 
