@@ -177,7 +177,9 @@ enum NotOpened {
 fn opened(path: &Path, key: Option<&Arc<SealKey>>) -> Result<(Root, Records), NotOpened> {
     if let Some(point) = missing_mount(path) {
         let point = point.display();
-        return Err(NotOpened::Waits(format!("/etc/fstab has a file system for {point}, which is not mounted")));
+        return Err(NotOpened::Waits(format!(
+            "/etc/fstab has a file system for {point}, which is not mounted; mount it, or remove its line"
+        )));
     }
     let opened = Root::open(path).and_then(|root| Ok((root, Records::open(path, key.cloned())?)));
     opened.map_err(|why| match stuck(path) {
