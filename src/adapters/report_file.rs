@@ -87,10 +87,12 @@ pub fn read(path: &Path, boot_id: &str) -> Result<Reports, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::event_object::InvolvedKind;
     use std::os::unix::fs::PermissionsExt;
 
     fn event(id: u64, message: &str) -> KeptEvent {
         KeptEvent {
+            kind: InvolvedKind::Pod,
             pod: Some(("u".into(), "default".into(), "web".into())),
             id,
             order: id,

@@ -64,6 +64,7 @@ impl Agent {
             Effect::Killed { id } => log_killed(&id),
             Effect::Answer { id, answer } => self.answered(id, answer, now),
             Effect::Publish { uid, name } => self.publish_change(&uid, &name, now),
+            Effect::PublishWorkloads => self.publish_workloads(),
             Effect::Notice(notice) => self.record_notice(&notice, now),
             Effect::ContainerEnded(end) => self.reporting.recorder.report_end(&end, now),
             Effect::Measure(measure) => self.metrics.record(&measure),
@@ -199,6 +200,12 @@ impl Agent {
             return true;
         }
         false
+    }
+
+    fn publish_workloads(&mut self) {
+        if let Some(kube) = self.serving.kube.get() {
+            kube.api.workloads_changed();
+        }
     }
 
     fn record_notice(&mut self, notice: &Notice, now: Now) {

@@ -5,13 +5,14 @@
 //! logged at most once a minute.
 
 use super::logging::LogDeduplicator;
+use crate::api::event_object::InvolvedKind;
 use crate::api::k8s::ContainerState;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
 use crate::api::time::Now;
-use crate::engine::effect::{ContainerEnd, ManifestNews, Notice, Severity};
+use crate::engine::effect::{ContainerEnd, ManifestNews, Notice, Severity, Subject};
 use crate::engine::node::{Engine, PodView};
 use crate::kubectl_api::event_cache::{EventCache, Occurrence};
 use log::Level;
@@ -55,16 +56,22 @@ impl EventRecorder {
     }
 
     pub(super) fn record_notice(&mut self, notice: &Notice, engine: &Engine, log: &mut LogDeduplicator, now: Now) {
-        if let Some(pod) = &notice.pod {
+        if let Subject::Pod(pod) = &notice.subject {
             if engine.pod(&pod.uid).is_some() {
                 self.pods.entry(pod.uid.clone()).or_default();
             }
             self.keep(notice);
         }
-        let field_path = notice.pod.as_ref().zip(notice.container.as_ref()).map(|(pod, name)| pod.field_of(name));
+        let field_path = notice.subject.pod().zip(notice.container.as_ref()).map(|(pod, name)| pod.field_of(name));
+        let (kind, involved) = match &notice.subject {
+            Subject::Node => (InvolvedKind::Pod, None),
+            Subject::Pod(pod) => (InvolvedKind::Pod, Some((&pod.uid, &pod.name))),
+            Subject::Workload { kind, name, uid } => (*kind, Some((uid, name))),
+        };
         self.record(
             &Occurrence {
-                pod: notice.pod.as_ref().map(|p| (&p.uid, &p.name)),
+                pod: involved,
+                kind,
                 field_path: field_path.as_deref(),
                 severity: notice.severity,
                 reason: &notice.reason,
@@ -95,7 +102,8 @@ impl EventRecorder {
             let message = "the pod has stopped and its manifest or object is gone; its files are being removed";
             log::info!("pod={name} reason=Removed message={message:?}");
             let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, &Reason::Removed);
-            self.record(&Occurrence { pod, field_path: None, severity, reason, message }, now);
+            let kind = InvolvedKind::Pod;
+            self.record(&Occurrence { pod, kind, field_path: None, severity, reason, message }, now);
         }
         self.cache.pod_gone(uid);
         news
@@ -114,7 +122,8 @@ impl EventRecorder {
         let message = &format!("Container {container} ended with exit code {}{reason}", end.exit_code);
         let field_path = pod.field_of(container);
         let (pod, field_path) = (Some((&pod.uid, &pod.name)), Some(field_path.as_str()));
-        self.record(&Occurrence { pod, field_path, severity, reason: &Reason::ContainerDied, message }, now);
+        let (kind, reason) = (InvolvedKind::Pod, &Reason::ContainerDied);
+        self.record(&Occurrence { pod, kind, field_path, severity, reason, message }, now);
     }
 
     /// Logs news about manifests, and records each new error as an event of the node.
@@ -136,7 +145,8 @@ impl EventRecorder {
     }
 
     pub(super) fn node_event(&mut self, severity: Severity, reason: Reason, message: &str, now: Now) {
-        self.record(&Occurrence { pod: None, field_path: None, severity, reason: &reason, message }, now);
+        let (kind, field_path, reason) = (InvolvedKind::Pod, None, &reason);
+        self.record(&Occurrence { pod: None, kind, field_path, severity, reason, message }, now);
     }
 
     /// Stores an event for later clients.
@@ -151,7 +161,7 @@ impl EventRecorder {
     }
 
     fn keep(&mut self, notice: &Notice) {
-        let Some(pod) = notice.pod.as_ref().and_then(|pod| self.pods.get_mut(&pod.uid)) else { return };
+        let Some(pod) = notice.subject.pod().and_then(|pod| self.pods.get_mut(&pod.uid)) else { return };
         match notice.severity {
             Severity::Warning => pod.warning = Some(notice.message.chars().take(MAX_WARNING).collect()),
             Severity::Normal if notice.reason == Reason::Started => pod.warning = None,
@@ -171,10 +181,16 @@ fn log_once(log: &mut LogDeduplicator, level: Level, line: &str, now: Now) {
 fn line(notice: &Notice) -> String {
     let mut line = String::new();
     // Writing to a String does not fail.
-    if let Some(pod) = &notice.pod {
-        let _ = write!(line, "pod={} ", pod.name);
-        if log::log_enabled!(Level::Debug) {
-            let _ = write!(line, "uid={} ", pod.uid);
+    match &notice.subject {
+        Subject::Node => {}
+        Subject::Pod(pod) => {
+            let _ = write!(line, "pod={} ", pod.name);
+            if log::log_enabled!(Level::Debug) {
+                let _ = write!(line, "uid={} ", pod.uid);
+            }
+        }
+        Subject::Workload { kind, name, .. } => {
+            let _ = write!(line, "{}={name} ", kind.in_api().0.to_lowercase());
         }
     }
     if let Some(container) = &notice.container {
@@ -254,7 +270,7 @@ mod tests {
 
     fn notice(container: Option<&str>, message: &str) -> Notice {
         Notice {
-            pod: None,
+            subject: Subject::Node,
             container: container.map(str::to_owned),
             severity: Severity::Normal,
             reason: Reason::Started,

@@ -14,7 +14,7 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
-use crate::engine::effect::{Notice, RuntimeCall, Severity, StreamCall, StreamTarget};
+use crate::engine::effect::{Notice, RuntimeCall, Severity, StreamCall, StreamTarget, Subject};
 use crate::engine::event::{Event, Kind, PlegEvent};
 use crate::engine::op::OpId;
 use crate::event_loop::EventLoop;
@@ -92,7 +92,13 @@ impl Runtime {
             cfg.host_dns = host;
         }
         let severity = Severity::Warning;
-        let notice = |(reason, message)| Notice { pod: Some(pod.clone()), container: None, severity, reason, message };
+        let notice = |(reason, message)| Notice {
+            subject: Subject::Pod(pod.clone()),
+            container: None,
+            severity,
+            reason,
+            message,
+        };
         let notices = dns_notices(&pod, cfg).into_iter().map(notice).collect();
         self.client.start(op, call, deadline.since(now.boot), now.boot);
         notices

@@ -51,6 +51,7 @@ use crate::engine::images::seen;
 use crate::engine::node::Engine;
 use crate::engine::pod::record;
 use crate::engine::shutdown;
+use crate::engine::workloads;
 use crate::event_loop::{EventLoop, Helpers, Signals, clock};
 use crate::kubectl_api::condition_times::ConditionTimes;
 use crate::kubectl_api::event_cache::EventCache;
@@ -151,8 +152,9 @@ fn reporting(config: &Config, now: Boot) -> Reporting {
 
 /// Returns the events for what earlier runs have left on the disk.
 fn first_events(records: &Records, files: &PodFiles) -> VecDeque<Event> {
-    let kinds = [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, in_force::KIND].into_iter();
-    let kinds: Vec<&str> = kinds.chain(member::KINDS).collect();
+    let kinds =
+        [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, in_force::KIND, workloads::record::KIND];
+    let kinds: Vec<&str> = kinds.into_iter().chain(member::KINDS).collect();
     VecDeque::from([Event::Records(records.load(&kinds)), Event::Directories(files.found())])
 }
 
@@ -265,8 +267,9 @@ pub(super) fn engine_config(
         refuse_open_secrets: config.refuse_open_secrets,
         boot_id: machine::boot_id(),
         started,
-        // Different seeds keep nodes from acting at the same moment. A hash of the owner's id is random enough.
-        seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
+        // Different seeds keep nodes from acting at the same moment, and runs from naming pods alike. A hash of the
+        // owner's id and of the time is random enough.
+        seed: owner.bytes().fold(started.0.cast_unsigned(), |seed, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
     };
     EngineConfig {
         fixed,

@@ -24,7 +24,8 @@ pub fn apply(pod: &mut Pod, uid: &Uid, context: Context<'_>) {
         annotations.insert(key.to_owned(), value.to_owned());
     }
     if let Some(spec) = &mut pod.spec {
-        complete_spec(spec, context.node_name);
+        complete_spec(spec);
+        default_text(&mut spec.node_name, context.node_name);
         tolerate_all(spec);
         shrink(spec);
     }
@@ -37,9 +38,16 @@ pub fn apply_of_cluster(pod: &mut Pod, context: Context<'_>) {
         annotations.insert(key.to_owned(), value.to_owned());
     }
     if let Some(spec) = &mut pod.spec {
-        complete_spec(spec, context.node_name);
+        complete_spec(spec);
+        default_text(&mut spec.node_name, context.node_name);
         shrink(spec);
     }
+}
+
+/// Completes the spec of a template. The node is chosen for each pod.
+pub fn apply_to_template(spec: &mut PodSpec) {
+    complete_spec(spec);
+    shrink(spec);
 }
 
 /// Makes the pod tolerate all NoExecute taints, like the static pods of a kubelet.
@@ -76,12 +84,11 @@ fn default_text(field: &mut Option<String>, value: &str) {
     }
 }
 
-fn complete_spec(spec: &mut PodSpec, node_name: &str) {
+fn complete_spec(spec: &mut PodSpec) {
     default_text(&mut spec.restart_policy, "Always");
     // The default `ClusterFirst` is not filled in, because only a pod that names a policy gets a warning about it.
     spec.dns_policy.take_if(|policy| policy.is_empty());
     default_text(&mut spec.scheduler_name, "default-scheduler");
-    default_text(&mut spec.node_name, node_name);
     spec.enable_service_links.get_or_insert(true);
     spec.termination_grace_period_seconds.get_or_insert(30);
     spec.security_context.get_or_insert_default();

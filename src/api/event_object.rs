@@ -1,11 +1,31 @@
 //! The form of an event in the API (core/v1 Event).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The value of `source.component` and of the reporting component.
 pub const COMPONENT: &str = "wherry";
 /// The namespace of the events of a node. A node itself has no namespace.
 pub const NODE_NAMESPACE: &str = "default";
+
+/// The kind of an object that has events. A node has events too, but is identified in another way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InvolvedKind {
+    #[default]
+    Pod,
+    Deployment,
+    ReplicaSet,
+}
+
+impl InvolvedKind {
+    /// Returns the kind and its version.
+    pub fn in_api(self) -> (&'static str, &'static str) {
+        match self {
+            InvolvedKind::Pod => ("Pod", "v1"),
+            InvolvedKind::Deployment => ("Deployment", "apps/v1"),
+            InvolvedKind::ReplicaSet => ("ReplicaSet", "apps/v1"),
+        }
+    }
+}
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -39,7 +59,7 @@ pub struct Metadata<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InvolvedObject<'a> {
-    /// `Pod` or `Node`
+    /// `Pod`, `Node`, `Deployment` or `ReplicaSet`
     pub kind: &'static str,
     /// None for a node.
     #[serde(skip_serializing_if = "Option::is_none")]

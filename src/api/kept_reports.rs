@@ -1,6 +1,7 @@
 //! What the agent has reported, in the form that it stores for its next start (`adapters/report_file`). Times are in
 //! nanoseconds.
 
+use crate::api::event_object::InvolvedKind;
 use serde::{Deserialize, Serialize};
 
 /// A condition of the node, and when its status last changed.
@@ -16,7 +17,9 @@ pub struct KeptCondition {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptEvent {
-    /// The UID, namespace and name of the pod. None for an event of the node.
+    #[serde(default)]
+    pub kind: InvolvedKind,
+    /// The UID, namespace and name of the pod, Deployment or ReplicaSet. None for an event of the node.
     pub pod: Option<(String, String, String)>,
     pub id: u64,
     pub order: u64,

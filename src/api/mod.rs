@@ -66,3 +66,4 @@ pub mod user_namespace;
 pub mod validate;
 pub mod volume;
 pub mod volume_contents;
+pub mod workload;

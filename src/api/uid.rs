@@ -22,6 +22,14 @@ pub fn of(path: &str, digest: &str) -> Uid {
     Uid::from(&hex(&hasher.finalize())[..32])
 }
 
+/// Returns the UID of an object that has none of its own, in the form of a UUID. It depends only on the kind and the
+/// name, so it stays the same after a change and after a restart.
+pub fn of_name(kind: &str, namespace: &str, name: &str) -> String {
+    let digest = digest_of_bytes(format!("{kind}/{namespace}/{name}").as_bytes());
+    let part = |range: std::ops::Range<usize>| digest.get(range).unwrap_or_default().to_owned();
+    [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-")
+}
+
 /// Returns the digest of plain bytes: 64 hexadecimal digits.
 pub fn digest_of_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))

@@ -10,6 +10,7 @@ use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;
 use crate::api::runtime_class::{RuntimeClass, RuntimeClasses};
+use crate::api::workload::deployment::{self, Deployment};
 use crate::commands::output::{Failure, print_message, shown};
 use crate::config::{self, Config, Flags};
 use crate::engine::desired;
@@ -54,6 +55,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
         classes: Vec::new(),
         runtime_classes: Vec::new(),
         data: Vec::new(),
+        deployments: Vec::new(),
     };
     if files.is_empty() {
         report.files += loaded.files.len();
@@ -105,6 +107,7 @@ struct Report<'a> {
     classes: Vec<PriorityClass>,
     runtime_classes: Vec<RuntimeClass>,
     data: Vec<Rc<DataObject>>,
+    deployments: Vec<Rc<Deployment>>,
 }
 
 impl Report<'_> {
@@ -171,6 +174,7 @@ impl Report<'_> {
                 Object::PriorityClass(class) => self.classes.push(class),
                 Object::RuntimeClass(class) => self.runtime_classes.push(class),
                 Object::Data(object) => self.data.push(Rc::new(object)),
+                Object::Deployment(deployment) => self.deployments.push(Rc::new(*deployment)),
             }
         }
         self.errors_of(problems)
@@ -229,6 +233,7 @@ impl Report<'_> {
         let (classes, mut problems) = Classes::collect(&self.classes);
         problems.extend(document::collisions(self.pods.iter()));
         problems.extend(DataObjects::collect(self.data.iter().cloned()).1);
+        problems.extend(deployment::duplicates(&self.deployments));
         let (runtime_classes, more) = RuntimeClasses::collect(self.runtime_classes.iter().cloned());
         problems.extend(more);
         problems

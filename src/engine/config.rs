@@ -69,7 +69,7 @@ pub struct FixedConfig {
     pub boot_id: String,
     /// The start of this run of Wherry.
     pub started: Wall,
-    /// The seed of the jitter (W9).
+    /// The seed of the jitter (W9), and of the names of pods (Y1).
     pub seed: u64,
 }
 

@@ -6,6 +6,7 @@ use crate::api::cluster::request::ApiRequest;
 use crate::api::cluster::requests::Signer;
 use crate::api::credential_provider::Provider;
 use crate::api::devices::Allocated;
+use crate::api::event_object::InvolvedKind;
 use crate::api::expand::Expanded;
 use crate::api::facts::{ImageFact, MeasuredPod};
 use crate::api::k8s::{Container, ContainerStateTerminated};
@@ -18,6 +19,7 @@ use crate::api::reason::Reason;
 use crate::api::registry_credentials::Credential;
 use crate::api::user_namespace::IdRange;
 use crate::api::volume::Volume;
+use crate::api::workload::deployment::Deployment;
 use crate::engine::control::error::RequestError;
 pub use crate::engine::control::exec::{Command, ExecCall};
 use crate::engine::control::reply::Reply;
@@ -122,7 +124,9 @@ pub enum Effect {
     Answer { id: RequestId, answer: Result<Reply, RequestError> },
     /// The pod's status changed, or the pod appeared or disappeared. Watchers receive the change.
     Publish { uid: Uid, name: FullName },
-    /// Write a log line, and emit an event of the pod.
+    /// What the API shows of Deployments has changed.
+    PublishWorkloads,
+    /// Write a log line, and emit an event.
     Notice(Notice),
     /// Write a log line, and emit the event ContainerDied. Sent once for each termination of a container.
     ContainerEnded(Box<ContainerEnd>),
@@ -448,14 +452,36 @@ impl std::fmt::Debug for RecordChange {
     }
 }
 
-/// A Kubernetes event of a pod, or of the node if `pod` is None. Reason and message are worded like a kubelet's.
+/// A Kubernetes event. Reason and message are worded like those of a kubelet or of a controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notice {
-    pub pod: Option<Rc<Pod>>,
+    pub subject: Subject,
     pub container: Option<String>,
     pub severity: Severity,
     pub reason: Reason,
     pub message: String,
+}
+
+/// The object of an event.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Subject {
+    Node,
+    Pod(Rc<Pod>),
+    Workload { kind: InvolvedKind, name: FullName, uid: Uid },
+}
+
+impl Subject {
+    pub fn pod(&self) -> Option<&Rc<Pod>> {
+        if let Subject::Pod(pod) = self { Some(pod) } else { None }
+    }
+
+    pub fn deployment(of: &Deployment) -> Subject {
+        Subject::Workload { kind: InvolvedKind::Deployment, name: of.name.clone(), uid: of.uid.clone() }
+    }
+
+    pub fn replica_set(name: FullName, uid: Uid) -> Subject {
+        Subject::Workload { kind: InvolvedKind::ReplicaSet, name, uid }
+    }
 }
 
 /// The termination of a container, as its pod's published status shows it.

@@ -2,6 +2,7 @@
 //!
 //! Read `event`, `effect` and `op` first, then `node`, which composes the machines:
 //! - `desired`, `pod`, `admission`, `shutdown`, `pleg`, `runtime`, `control`: docs/architecture.md describes them;
+//! - `workloads`: Deployments, and the pods that they create;
 //! - `eviction`: node-pressure eviction;
 //! - `log_rotation`: container log rotation;
 //! - `devices`: the devices of device plugins; `user_namespaces`: the ids of pods with `hostUsers: false`;
@@ -10,7 +11,7 @@
 //! - `container_ends`: reports the termination of each container once;
 //! - `orphaned_directories`: directories without a known pod; `slots`: limits on calls in flight;
 //! - `provider_cache`: the responses of credential providers;
-//! - `record_fields`, `record_error`, `nanoseconds`: the format of records on disk;
+//! - `record_fields`, `record_error`, `nanoseconds`: the format of records on disk; `rewriting`: when one is written;
 //! - `context`, `outbox`, `owner` (operations in flight), `severity`, `timers`, `rng`, `config` with `image_gc_policy`
 //!   and `rotation_policy`: parts that several machines use.
 
@@ -43,6 +44,7 @@ pub mod probe;
 pub mod provider_cache;
 pub mod record_error;
 pub mod record_fields;
+pub mod rewriting;
 pub mod rng;
 pub mod rotation_policy;
 pub mod runtime;
@@ -52,3 +54,4 @@ pub mod slots;
 pub mod target;
 pub mod timers;
 pub mod user_namespaces;
+pub mod workloads;

@@ -4,7 +4,7 @@
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use crate::engine::effect::{ContainerEnd, Effect, Measure, Notice, RecordChange, RuntimeCall, Severity};
+use crate::engine::effect::{ContainerEnd, Effect, Measure, Notice, RecordChange, RuntimeCall, Severity, Subject};
 use crate::engine::op::OpId;
 use crate::engine::owner::{Ops, Owner};
 use serde::Serialize;
@@ -120,8 +120,13 @@ impl Outbox {
         reason: Reason,
         message: String,
     ) {
-        let (pod, container) = (pod.cloned(), container.map(str::to_owned));
-        self.notices.push(Notice { pod, container, severity, reason, message });
+        let (subject, container) = (pod.cloned().map_or(Subject::Node, Subject::Pod), container.map(str::to_owned));
+        self.notices.push(Notice { subject, container, severity, reason, message });
+    }
+
+    /// Emits an event of this object.
+    pub fn emit(&mut self, subject: Subject, severity: Severity, reason: Reason, message: String) {
+        self.notices.push(Notice { subject, container: None, severity, reason, message });
     }
 
     /// Emits an event of the node.

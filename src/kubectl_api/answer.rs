@@ -57,6 +57,8 @@ impl KubectlApi {
             ("get" | "create", Some(sub @ ("exec" | "attach" | "portforward"))) => session(asked, sub),
             ("create", Some("eviction")) => self.evict(asked, body),
             ("get", Some("log")) => log(asked),
+            ("get", Some("scale")) => self.scale(asked),
+            ("update" | "patch", Some("scale")) => self.change_scale(asked, verb, body),
             ("update" | "patch", Some("ephemeralcontainers")) => self.add_ephemeral(asked, verb, body),
             ("list", None) => self.list(asked),
             ("watch", None) => self.watch(asked),

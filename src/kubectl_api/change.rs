@@ -4,17 +4,19 @@ use super::asked::Asked;
 use super::change_queue::{ChangeOf, FileChange, RequestedChange};
 use super::keys::key_of;
 use super::objects::in_force;
-use super::request::Result;
+use super::request::{ApiRequest, Result};
 use super::response::ApiResponse;
 use super::state::KubectlApi;
 use super::step::{AfterAnswer, NextStep};
 use crate::api::kube::edit::ManifestEdit;
+use crate::api::kube::path::ObjectPath;
 use crate::api::kube::request_body::{change_of, object};
 use crate::api::kube::resources::Kind;
+use crate::api::kube::scale;
 use crate::api::kube::status::Failure;
 use crate::api::kube::versions::Key;
-use crate::api::kube::write;
-use crate::api::names::FullName;
+use crate::api::kube::write::{self, ObjectChange};
+use crate::api::names::{FullName, Uid};
 use crate::api::uid::digest_of_bytes;
 use crate::engine::control::Request;
 use serde_json::Value;
@@ -28,13 +30,40 @@ struct ChangeOptions {
 }
 
 impl KubectlApi {
+    /// Returns the subresource `scale` of a Deployment.
+    pub(super) fn scale(&self, asked: &Asked<'_>) -> Result<NextStep> {
+        Ok(NextStep::Respond(ApiResponse::json(&scale::of(&self.scaled(asked)?))))
+    }
+
+    /// Handles `kubectl scale`: a change of the replicas in the manifest.
+    pub(super) fn change_scale(&self, asked: &Asked<'_>, verb: &str, body: &[u8]) -> Result<NextStep> {
+        let current = scale::of(&self.scaled(asked)?);
+        let change = scale::change(asked.path, &current, &change_of(verb, asked.request.media_type, body)?)?;
+        let ObjectChange::Merge(patch) = change else { return Err(Failure::method_not_allowed()) };
+        let request = ApiRequest { media_type: "application/merge-patch+json", ..asked.request.clone() };
+        let path = ObjectPath { subresource: None, ..asked.path.clone() };
+        let asked = Asked { request: &request, path: &path, ..*asked };
+        let mut step = self.change(&asked, "patch", patch.to_string().as_bytes())?;
+        if let NextStep::Change { change, .. } = &mut step {
+            change.of.scale = true;
+        }
+        Ok(step)
+    }
+
+    /// Returns the Deployment whose scale a client asks for.
+    fn scaled(&self, asked: &Asked<'_>) -> Result<Value> {
+        let name = asked.path.name.as_deref().unwrap_or_default();
+        let object = key_of(asked.path).and_then(|key| self.object(asked.snapshot, &key));
+        object.ok_or_else(|| Failure::not_found(asked.path.resource, name))
+    }
+
     pub(super) fn change(&self, asked: &Asked<'_>, verb: &str, body: &[u8]) -> Result<NextStep> {
         let (resource, snapshot) = (asked.path.resource, asked.snapshot);
         if !resource.verbs.contains(&verb) {
             return Err(Failure::method_not_allowed());
         }
         let mut path = asked.path.clone();
-        let (mut change, options) = read_body(asked, verb, body, &mut path.name)?;
+        let (mut change, body_options) = read_body(asked, verb, body, &mut path.name)?;
         if let (Kind::Node, Some(change)) = (resource.kind, &change) {
             return self.change_node(asked, change);
         }
@@ -48,24 +77,54 @@ impl KubectlApi {
         if let (Some(change), Some(live)) = (&mut change, &live) {
             write::without_ephemeral(change, live);
         }
-        write::check(resource, &name, change.as_ref(), &options, source.is_some(), live.as_ref())?;
-        let options = ChangeOptions::read(asked, &options)?;
+        write::check(resource, &name, change.as_ref(), &body_options, source.is_some(), live.as_ref())?;
+        let options = ChangeOptions::read(asked, &body_options)?;
+        if resource.kind == Kind::Deployment && change.is_none() {
+            deletes_pods(asked, &body_options)?;
+        }
         if let (Some(live), None) = (&live, &source) {
-            return Ok(delete_again(key, live.clone(), &options));
+            return Ok(match write::controller(live) {
+                Some(_) if live.pointer("/metadata/deletionTimestamp").is_none() => delete_replica(key, live, &options),
+                _ => delete_again(key, live.clone(), &options),
+            });
         }
         if !snapshot.engine.manifests_are_writable() {
             let why = "no files can be added: the manifest directory is not readable, or is not the one that the \
                        running pods came from; see wherry status";
             return Err(Failure::service_unavailable(why));
         }
-        let ChangeOptions { grace, dry_run } = options;
+        let (ChangeOptions { grace, dry_run }, scale) = (options, false);
         let (document, file) = source.map(|source| (source.document, source.path)).unzip();
         let (node_name, seen) = (snapshot.node_name.to_owned(), snapshot.timestamp().to_string());
         let manifest = ManifestEdit { object: path, document, change, node_name, seen };
         let log = format!("verb={verb} {}={}/{}", resource.singular, key.namespace, key.name);
-        let (of, file) = (ChangeOf { key, dry_run, grace }, FileChange { file, manifest, dry_run });
+        let (of, file) = (ChangeOf { key, dry_run, scale, grace }, FileChange { file, manifest, dry_run });
         Ok(NextStep::Change { change: Box::new(RequestedChange { of, file }), log })
     }
+}
+
+/// Checks that the pods of a Deployment may end with it.
+///
+/// # Errors
+/// The client wants to keep the pods. Without a manifest, nothing would define them.
+fn deletes_pods(asked: &Asked<'_>, options: &Value) -> Result<()> {
+    let policy = options.get("propagationPolicy").and_then(Value::as_str);
+    let policy = policy.or(asked.query.get("propagationPolicy"));
+    match policy == Some("Orphan") || options["orphanDependents"] == true {
+        true => Err(Failure::bad_request("the pods of a Deployment end with it; delete it without --cascade=orphan")),
+        false => Ok(()),
+    }
+}
+
+/// Handles the deletion of a pod of a Deployment, which then creates another one.
+fn delete_replica(key: Key, live: &Value, options: &ChangeOptions) -> NextStep {
+    if options.dry_run {
+        return NextStep::Respond(ApiResponse::json(live));
+    }
+    let uid = Uid::from(live["metadata"]["uid"].as_str().unwrap_or_default());
+    let log = format!("verb=delete pod={}/{} replica=true", key.namespace, key.name);
+    let request = Request::DeleteReplica { uid, grace: options.grace };
+    NextStep::Ask { request, after: AfterAnswer::DeletedAgain { key, live: live.clone() }, log }
 }
 
 impl ChangeOptions {

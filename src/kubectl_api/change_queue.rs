@@ -29,6 +29,8 @@ pub(super) struct ChangeOf {
     pub(super) key: Key,
     /// Whether to only check the change.
     pub(super) dry_run: bool,
+    /// Whether the client gets the Scale of the object.
+    pub(super) scale: bool,
     /// If the change removes a pod, the client's grace period. It can only shorten the pod's own.
     pub(super) grace: Option<Duration>,
 }
@@ -131,7 +133,7 @@ mod tests {
         let key = key_of(&object).unwrap();
         let (node_name, seen) = (String::new(), String::new());
         let manifest = ManifestEdit { object, document: None, change: None, node_name, seen };
-        let of = ChangeOf { key, dry_run: false, grace: None };
+        let of = ChangeOf { key, dry_run: false, scale: false, grace: None };
         RequestedChange { of, file: FileChange { file: None, manifest, dry_run: false } }
     }
 

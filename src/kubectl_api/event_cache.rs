@@ -7,7 +7,9 @@
 //! No timer fires for this: expired events are left out of responses and dropped when the next event arrives. Equal
 //! texts are stored once.
 
-use crate::api::event_object::{COMPONENT, EventObject, EventSource, InvolvedObject, Metadata, NODE_NAMESPACE};
+use crate::api::event_object::{
+    COMPONENT, EventObject, EventSource, InvolvedKind, InvolvedObject, Metadata, NODE_NAMESPACE,
+};
 use crate::api::kept_reports::KeptEvent;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::OrderSlice;
@@ -33,8 +35,9 @@ const MAX_MESSAGE: usize = 1024;
 /// One occurrence of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Occurrence<'a> {
-    /// The pod. None for an event of the node.
+    /// The pod, Deployment or ReplicaSet. None for an event of the node.
     pub pod: Option<(&'a Uid, &'a FullName)>,
+    pub kind: InvolvedKind,
     /// The path of a container in the pod: `spec.containers{main}`.
     pub field_path: Option<&'a str>,
     pub severity: Severity,
@@ -72,6 +75,8 @@ pub struct EventPosition {
 #[derive(Debug)]
 struct OfPod {
     name: FullName,
+    kind: InvolvedKind,
+    /// Its events expire. Those of Deployments and ReplicaSets always do, as in a cluster.
     gone: bool,
     /// The events, sorted by the time of their last occurrence.
     events: VecDeque<Kept>,
@@ -141,10 +146,11 @@ impl EventCache {
         match occurrence.pod {
             None => self.node.push_back(event),
             Some((uid, name)) => {
-                let new = || OfPod { name: name.clone(), gone: false, events: VecDeque::new() };
+                let kind = occurrence.kind;
+                let new = || OfPod { name: name.clone(), kind, gone: false, events: VecDeque::new() };
                 let pod = self.pods.entry(uid.clone()).or_insert_with(new);
                 // A forgotten pod may return under the same UID.
-                pod.gone = false;
+                pod.gone = kind != InvolvedKind::Pod;
                 // Grow by one, because most pods have few events and a queue that grows by itself doubles its capacity.
                 pod.events.reserve_exact(1);
                 pod.events.push_back(event);
@@ -158,6 +164,7 @@ impl EventCache {
         let mut all: Vec<_> = self.present(now).collect();
         all.order_by_key(|(_, event)| std::cmp::Reverse(event.order));
         all.into_iter().map(|(pod, event)| KeptEvent {
+            kind: pod.map_or(InvolvedKind::Pod, |(uid, _)| self.kind_of(uid)),
             pod: pod.map(|(uid, name)| (uid.to_string(), name.namespace.to_string(), name.name.to_string())),
             id: event.id,
             order: event.order,
@@ -194,11 +201,16 @@ impl EventCache {
                 continue;
             };
             let uid = Uid::from(uid);
-            let new = || OfPod { name: FullName::new(&namespace, &name), gone: true, events: VecDeque::new() };
+            let (name, kind) = (FullName::new(&namespace, &name), kept.kind);
+            let new = || OfPod { name, kind, gone: true, events: VecDeque::new() };
             self.pods.entry(uid.clone()).or_insert_with(new).events.push_back(event);
             self.kept += 1;
             self.keep_bounds(Some(&uid));
         }
+    }
+
+    fn kind_of(&self, uid: &Uid) -> InvolvedKind {
+        self.pods.get(uid).map_or(InvolvedKind::Pod, |of| of.kind)
     }
 
     /// Notes that the pod of restored events still exists, so that the events do not expire.
@@ -390,16 +402,17 @@ impl EventCache {
         let name = pod.map_or(self.node_name.as_str(), |(_, name)| &*name.name);
         let namespace = pod.map_or(NODE_NAMESPACE, |(_, name)| &*name.namespace);
         let time = |at: Wall| at.timestamp().map(|t| format!("{t:.3}"));
+        let (kind, api_version) = pod.map_or(("Node", "v1"), |(uid, _)| self.kind_of(uid).in_api());
         let object = EventObject {
             kind: "Event",
             api_version: "v1",
             metadata: Metadata { name: format!("{name}.{:x}", event.id), namespace },
             involved_object: InvolvedObject {
-                kind: if pod.is_some() { "Pod" } else { "Node" },
+                kind,
                 namespace: pod.map(|_| namespace),
                 name,
                 uid: pod.map_or(name, |(uid, _)| uid.as_str()),
-                api_version: "v1",
+                api_version,
                 field_path: event.field_path.as_deref(),
             },
             reason: event.reason.as_str(),
@@ -435,7 +448,8 @@ mod tests {
 
     fn occurrence<'a>(pod: &'a (Uid, FullName), reason: &'a Reason, message: &'a str) -> Occurrence<'a> {
         let severity = if *reason == Reason::BackOff { Severity::Warning } else { Severity::Normal };
-        Occurrence { pod: Some((&pod.0, &pod.1)), field_path: Some("spec.containers{main}"), severity, reason, message }
+        let (kind, field_path) = (InvolvedKind::Pod, Some("spec.containers{main}"));
+        Occurrence { pod: Some((&pod.0, &pod.1)), kind, field_path, severity, reason, message }
     }
 
     fn pod(name: &str) -> (Uid, FullName) {

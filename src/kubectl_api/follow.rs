@@ -39,6 +39,10 @@ impl KubectlApi {
         self.objects.stale_manifests = true;
     }
 
+    pub fn workloads_changed(&mut self) {
+        self.objects.stale_workloads = true;
+    }
+
     /// Reports whether the next `follow` starts to follow the node again, in which case the node's addresses must be
     /// set first.
     pub fn needs_addresses(&self, has_clients: bool) -> bool {
@@ -62,6 +66,9 @@ impl KubectlApi {
         if manifests {
             self.follow_data(snapshot);
             self.follow_classes(snapshot);
+        }
+        if std::mem::take(&mut self.objects.stale_workloads) || manifests {
+            self.follow_workloads(snapshot);
         }
         if has_clients || !self.changes.is_empty() {
             let resumed = self.resume(snapshot);
@@ -162,6 +169,31 @@ impl KubectlApi {
         }
     }
 
+    fn follow_workloads(&mut self, snapshot: &Snapshot<'_>) {
+        let mut workloads = BTreeMap::new();
+        let mut uids = BTreeMap::new();
+        for rollout in snapshot.engine.deployments() {
+            let deployment = rollout.deployment();
+            let deployment = (Kind::Deployment, &deployment.name, &deployment.uid);
+            let sets = rollout.sets().iter().map(|set| (Kind::ReplicaSet, &set.name, &set.uid));
+            for (kind, FullName { namespace, name }, uid) in [deployment].into_iter().chain(sets) {
+                let key = key(kind, namespace, name);
+                workloads.insert(key.clone(), rollout.version());
+                uids.insert(key, uid);
+            }
+        }
+        let before = std::mem::replace(&mut self.objects.workloads, workloads.clone());
+        for old in before.keys().filter(|old| !workloads.contains_key(old)) {
+            self.objects.removed(old);
+        }
+        for (key, version) in workloads {
+            if before.get(&key) != Some(&version) {
+                let uid = uids.get(&key).map_or("", |uid| uid.as_str());
+                self.objects.changed(&key, uid, snapshot.now.wall);
+            }
+        }
+    }
+
     fn follow_events(&mut self, snapshot: &Snapshot<'_>) {
         let mut events = BTreeMap::new();
         snapshot.events.each(snapshot.now.boot, &mut |namespace, name, order| {
@@ -184,6 +216,7 @@ impl KubectlApi {
         let mut all: BTreeSet<String> = NAMESPACES.map(str::to_owned).into();
         all.extend(snapshot.engine.pods().iter().map(|pod| pod.pod.name.namespace.to_string()));
         all.extend(snapshot.engine.data_objects().iter().map(|object| object.key.name.namespace.to_string()));
+        all.extend(snapshot.engine.deployments().map(|rollout| rollout.deployment().name.namespace.to_string()));
         let before = std::mem::replace(&mut self.objects.namespaces, all.clone());
         for name in before.difference(&all) {
             self.objects.removed(&key(Kind::Namespace, "", name));

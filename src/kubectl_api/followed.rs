@@ -18,11 +18,15 @@ pub(super) struct Objects {
     /// Whether ConfigMaps, Secrets or classes may have changed.
     pub(super) stale_manifests: bool,
     pub(super) stale_events: bool,
+    /// Whether Deployments may have changed.
+    pub(super) stale_workloads: bool,
     /// The order of the last occurrence of each event.
     pub(super) events: BTreeMap<Key, u64>,
     pub(super) data: DataObjects,
     /// The PriorityClasses and RuntimeClasses, with their content.
     pub(super) classes: BTreeMap<Key, Value>,
+    /// The Deployments and ReplicaSets, with the number of changes of the Deployment.
+    pub(super) workloads: BTreeMap<Key, u64>,
     pub(super) node: Value,
     pub(super) node_read: Option<Boot>,
     /// When each object was first seen, for objects without a creation time of their own.
@@ -38,9 +42,11 @@ impl Objects {
             pods: PodNotes::default(),
             stale_manifests: true,
             stale_events: true,
+            stale_workloads: true,
             events: BTreeMap::new(),
             data: DataObjects::default(),
             classes: BTreeMap::new(),
+            workloads: BTreeMap::new(),
             node: Value::Null,
             node_read: None,
             seen: BTreeMap::new(),

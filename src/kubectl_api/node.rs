@@ -1,10 +1,10 @@
 //! This machine as a Node object.
 
-use super::keys::uid;
 use super::snapshot::Snapshot;
 use crate::api::cluster::machine::MachineIdentity;
 use crate::api::kube::node_change;
 use crate::api::time::Wall;
+use crate::api::uid::of_name as uid;
 use serde_json::{Value, json};
 
 /// Returns the Node object. It contains no times that advance by themselves, so it changes only when the machine

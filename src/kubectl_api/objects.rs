@@ -1,6 +1,5 @@
 //! Converts objects to their form in the API: with their kind, version and all defaults.
 
-use super::keys::uid;
 use super::node;
 use super::pod_object::pod_object;
 use super::snapshot::Snapshot;
@@ -12,7 +11,9 @@ use crate::api::kube::versions::Key;
 use crate::api::names::FullName;
 use crate::api::priority::{self, PriorityClass};
 use crate::api::source::Source;
+use crate::api::uid::of_name as uid;
 use crate::engine::node::Engine;
+use crate::engine::workloads::shown;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -76,6 +77,14 @@ impl KubectlApi {
                     object["scheduling"] = json!({ "nodeSelector": class.node_selector });
                 }
                 Some(object)
+            }
+            Kind::Deployment => {
+                let rollout = snapshot.engine.deployment(&FullName::new(namespace, name))?;
+                Some(json!(shown::deployment(rollout)))
+            }
+            Kind::ReplicaSet => {
+                let (rollout, set) = snapshot.engine.replica_set(&FullName::new(namespace, name))?;
+                Some(json!(shown::replica_set(rollout, set, snapshot.now.boot)))
             }
             Kind::Lease => (namespace == LEASES && name == snapshot.node_name).then(|| {
                 let renewed = snapshot.now.wall.timestamp().map(|t| format!("{t:.6}"));
@@ -164,6 +173,10 @@ pub(super) fn in_force(engine: &Engine, key: &Key) -> Option<(Source, String)> {
     };
     match key.kind {
         Kind::Pod => engine.manifest_of(&name).map(|pod| (pod.source.clone(), pod.digest.clone())),
+        Kind::Deployment => {
+            let deployment = engine.deployment(&name)?.deployment();
+            Some((deployment.source.clone(), deployment.digest.clone()))
+        }
         Kind::ConfigMap => data(DataKind::ConfigMap),
         Kind::Secret => data(DataKind::Secret),
         Kind::PriorityClass => {

@@ -20,7 +20,7 @@ pub struct VerifiedClient {
 }
 
 /// A request, without its body.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ApiRequest<'a> {
     pub id: RequestId,
     pub method: &'a str,

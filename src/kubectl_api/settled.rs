@@ -1,7 +1,6 @@
 //! The end of a change to a manifest: the client gets its response when the engine has accepted the result.
 
 use super::change_queue::{ACCEPT_TIMEOUT, FileChange, RequestedChange, RunningChange, WrittenChange};
-use super::keys::uid;
 use super::objects::in_force;
 use super::request::Result;
 use super::response::ApiResponse;
@@ -9,11 +8,13 @@ use super::snapshot::Snapshot;
 use super::state::KubectlApi;
 use crate::api::kube::edit::{EditOutcome, EditVerdict, Edited, Effected};
 use crate::api::kube::resources::{Kind, Resource};
+use crate::api::kube::scale;
 use crate::api::kube::status::Failure;
 use crate::api::kube::versions::Key;
 use crate::api::kube::write;
 use crate::api::names::{FullName, Uid};
 use crate::api::time::Boot;
+use crate::api::uid::of_name as uid;
 use crate::engine::control::{Request, RequestId};
 use crate::engine::node::Engine;
 use serde_json::{Value, json};
@@ -176,6 +177,7 @@ impl KubectlApi {
                 self.future(snapshot, key, edited.object.clone(), live)
             }
         };
+        let object = if of.scale { scale::of(&object) } else { object };
         let mut response = ApiResponse::json(&object);
         if edited.outcome == EditOutcome::Created {
             response.status = 201;

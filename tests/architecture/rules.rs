@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The letters of the chapters.
-const CHAPTERS: &str = "DWPASIELRGC";
+const CHAPTERS: &str = "DWPASIELRGCY";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

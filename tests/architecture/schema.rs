@@ -3,6 +3,7 @@
 //! compared with those of k8s-openapi too.
 
 use super::pod_fields::{Row, row_of, rows};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -163,6 +164,8 @@ fn types() -> Types {
     trace::<Node>("v1", "Node", &types);
     trace::<PriorityClass>("scheduling.k8s.io/v1", "PriorityClass", &types);
     trace::<RuntimeClass>("node.k8s.io/v1", "RuntimeClass", &types);
+    trace::<Deployment>("apps/v1", "Deployment", &types);
+    trace::<ReplicaSet>("apps/v1", "ReplicaSet", &types);
     trace::<Lease>("coordination.k8s.io/v1", "Lease", &types);
     types.into_inner()
 }
@@ -271,6 +274,8 @@ fn the_types_of_wherry_have_the_fields_of_kubernetes() {
     own_object(&mut k8s::Secret::default(), &mut own);
     own_object(&mut k8s::PriorityClass::default(), &mut own);
     own_object(&mut k8s::RuntimeClass::default(), &mut own);
+    own_object(&mut k8s::Deployment::default(), &mut own);
+    own_object(&mut k8s::ReplicaSet::default(), &mut own);
     own_object(&mut k8s::Taint::default(), &mut own);
     let of_kubernetes = types();
     assert!(own.len() > 100, "{} types", own.len());

@@ -142,7 +142,7 @@ const ROWS: &[Row<'_>] = &[
     ("get pod nothing", 1, &["Error from server (NotFound): pods \"nothing\" not found"]),
     ("get pod nothing --ignore-not-found", 0, &["!NotFound"]),
     ("get node nothing", 1, &["nodes \"nothing\" not found"]),
-    ("get deployments", 1, &["error: the server doesn't have a resource type \"deployments\""]),
+    ("get services", 1, &["error: the server doesn't have a resource type \"services\""]),
     ("get --raw /readyz", 0, &["ok"]),
     ("get --raw /api/v1/namespaces/default", 0, &["\"phase\":\"Active\""]),
     ("get --raw /api/v2/pods", 1, &["(NotFound)", "could not find the requested resource"]),

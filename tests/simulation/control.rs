@@ -101,6 +101,9 @@ impl World {
                     self.checks.bounds.end_requested(uid, *grace, self.clock.now, &self.runtime);
                 }
             }
+            Request::DeleteReplica { uid, grace } => {
+                self.checks.bounds.end_requested(uid, *grace, self.clock.now, &self.runtime);
+            }
             Request::Undrain { uids } => {
                 let uids: BTreeSet<Uid> = uids.iter().filter(|uid| known(self, uid)).cloned().collect();
                 self.checks.undrained(&uids);

@@ -30,7 +30,7 @@ impl World {
     /// S4: no pod of a later group is killed before the earlier group is done or out of time.
     pub fn groups_end_in_turn(&mut self, notice: &Notice) {
         let view = self.engine.shutdown(Boot(self.clock.now));
-        let (Some(pod), Some(progress)) = (&notice.pod, view.in_progress) else { return };
+        let (Some(pod), Some(progress)) = (notice.subject.pod(), view.in_progress) else { return };
         // Without a lock no group has time. False lists may hide running containers.
         let lies = self.chaos.as_ref().is_some_and(|c| c.lies > 0);
         let Some(group) = self.group_of(&pod.uid).filter(|_| self.logind.locked() && !lies) else { return };

@@ -32,7 +32,7 @@ impl World {
 
     /// Called when a pod's rejection is reported.
     pub fn no_rejection_while_lower_pods_hold_the_room(&mut self, notice: &Notice) {
-        let Some(pod) = notice.pod.as_ref().filter(|_| notice.reason.as_str().starts_with("OutOf")) else { return };
+        let Some(pod) = notice.subject.pod().filter(|_| notice.reason.as_str().starts_with("OutOf")) else { return };
         let spec = pod.spec();
         let by = priority::of(spec);
         // With any other reason no pod is preempted (A6). The message contains all reasons.

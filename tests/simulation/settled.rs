@@ -273,7 +273,9 @@ fn nothing_else(w: &World) -> Judged {
             // The next read of logind's delay.
             Due::Part(Part::Logind) => w.logind.wanted,
             Due::Part(Part::Cluster) => w.config.cluster.is_some(),
-            Due::Part(Part::Shutdown | Part::Leftovers | Part::Admission | Part::Slots | Part::Manifests)
+            Due::Part(
+                Part::Shutdown | Part::Leftovers | Part::Admission | Part::Slots | Part::Manifests | Part::Workloads,
+            )
             | Due::Reread(_) => false,
         };
         unless(fine, "leak: deadlines", || format!("{due} is due"))?;

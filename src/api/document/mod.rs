@@ -1,5 +1,5 @@
 //! Parses a manifest file into objects. It supports YAML and JSON, several documents per file, and the kinds `Pod`,
-//! `ConfigMap`, `Secret`, `PriorityClass`, `RuntimeClass`, `List` and `PodList`.
+//! `Deployment`, `ConfigMap`, `Secret`, `PriorityClass`, `RuntimeClass`, `List` and `PodList`.
 //!
 //! Parsing has two steps, so that unchanged documents are not processed again. `parse` returns the documents as plain
 //! values, each with its digest. Only an error in the format of the file (invalid YAML, a duplicate key, too large)
@@ -22,6 +22,7 @@ use crate::api::problem::{Fault, FieldPath, FieldStep, Problem, brief};
 use crate::api::runtime_class::RuntimeClass;
 use crate::api::source::Source;
 use crate::api::system_credentials::{self, Credentials};
+use crate::api::workload::deployment::{self, Deployment};
 use crate::api::{defaults, uid, validate};
 use context::Context;
 use serde_json::Value;
@@ -47,7 +48,8 @@ const MAX_MESSAGE: usize = 2000;
 const MAX_WALKED: usize = 16 * MAX_BYTES;
 
 /// The supported kinds.
-const KINDS: [&str; 7] = ["Pod", "ConfigMap", "Secret", "PriorityClass", "RuntimeClass", "List", "PodList"];
+const KINDS: [&str; 8] = ["Pod", DEPLOYMENT, "ConfigMap", "Secret", "PriorityClass", "RuntimeClass", "List", "PodList"];
+const DEPLOYMENT: &str = "Deployment";
 const PRIORITY_CLASS: &str = "PriorityClass";
 const RUNTIME_CLASS: &str = "RuntimeClass";
 
@@ -55,6 +57,7 @@ const RUNTIME_CLASS: &str = "RuntimeClass";
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     Pod(Box<Pod>),
+    Deployment(Box<Deployment>),
     PriorityClass(PriorityClass),
     RuntimeClass(RuntimeClass),
     Data(DataObject),
@@ -64,6 +67,7 @@ pub enum Object {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Pod(FullName),
+    Deployment(FullName),
     PriorityClass(String),
     RuntimeClass(String),
     Data(DataKey),
@@ -289,6 +293,7 @@ impl Document {
     pub fn key(&self) -> Option<Key> {
         let name = self.name()?;
         Some(match self.content.get("kind").and_then(Value::as_str) {
+            Some(kind) if near(kind, DEPLOYMENT) => Key::Deployment(name),
             Some(kind) if near(kind, PRIORITY_CLASS) => Key::PriorityClass(name.name.to_string()),
             Some(kind) if near(kind, RUNTIME_CLASS) => Key::RuntimeClass(name.name.to_string()),
             Some(kind) if near(kind, "ConfigMap") => Key::Data(DataKey { kind: DataKind::ConfigMap, name }),
@@ -316,6 +321,7 @@ impl Document {
     /// All errors of the document. After a type error, nothing else is checked.
     pub fn object(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Object, Vec<Problem>> {
         let made = match self.content.get("kind").and_then(Value::as_str) {
+            Some(DEPLOYMENT) => self.deployment(path).map(|deployment| Object::Deployment(Box::new(deployment))),
             Some(PRIORITY_CLASS) => self.priority_class(path).map(Object::PriorityClass),
             Some(RUNTIME_CLASS) => self.runtime_class(path).map(Object::RuntimeClass),
             Some("ConfigMap") => self.config_map(path).map(Object::Data),
@@ -339,7 +345,7 @@ impl Document {
     /// # Errors
     /// The content does not match the types.
     pub fn recorded(&self, path: &str, context: Context<'_>) -> Result<Object, Vec<Problem>> {
-        if let Some(PRIORITY_CLASS | RUNTIME_CLASS | "ConfigMap" | "Secret") =
+        if let Some(DEPLOYMENT | PRIORITY_CLASS | RUNTIME_CLASS | "ConfigMap" | "Secret") =
             self.content.get("kind").and_then(Value::as_str)
         {
             return self.object(path, None, context);
@@ -377,6 +383,18 @@ impl Document {
         );
         let source = Source { path: path.to_owned(), document: self.number };
         Ok(Pod { uid, name, source, digest: self.digest.clone(), object, ephemeral: Vec::new() })
+    }
+
+    fn deployment(&self, path: &str) -> Result<Deployment, Vec<Fault>> {
+        let mut object = self.typed::<k8s::Deployment>()?;
+        default_namespace(&mut object.metadata);
+        deployment::complete(&mut object);
+        let faults = validate::deployment::deployment(&object);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let source = Source { path: path.to_owned(), document: self.number };
+        Ok(Deployment::new(object, source, self.digest.clone()))
     }
 
     fn priority_class(&self, path: &str) -> Result<PriorityClass, Vec<Fault>> {
@@ -564,6 +582,7 @@ fn faults_of(value: &Value) -> Vec<Fault> {
     match value.get("kind") {
         Some(Value::String(kind)) if KINDS.contains(&kind.as_str()) => {
             let right = match kind.as_str() {
+                DEPLOYMENT => "apps/v1",
                 PRIORITY_CLASS => "scheduling.k8s.io/v1",
                 RUNTIME_CLASS => "node.k8s.io/v1",
                 _ => "v1",
@@ -583,8 +602,10 @@ fn faults_of(value: &Value) -> Vec<Fault> {
             Some(meant) => faults.push(fault("kind", &format!("Unsupported value: {kind:?}; did you mean {meant}?"))),
             None => faults.push(fault("kind", &format!("{kind} is not supported yet{}", instead_of(kind)))),
         },
-        None | Some(Value::Null) => faults
-            .push(fault("kind", "Required value: must be Pod, ConfigMap, Secret, PriorityClass, RuntimeClass or List")),
+        None | Some(Value::Null) => faults.push(fault(
+            "kind",
+            "Required value: must be Pod, Deployment, ConfigMap, Secret, PriorityClass, RuntimeClass or List",
+        )),
         Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
     }
     faults
@@ -593,14 +614,12 @@ fn faults_of(value: &Value) -> Vec<Fault> {
 /// Returns advice on what to write instead of a workload.
 fn instead_of(kind: &str) -> &'static str {
     match kind {
-        "Deployment" | "ReplicaSet" | "ReplicationController" => {
-            "; write a Pod for each replica: give it its own name, and copy spec.template.spec to its spec"
-        }
+        "ReplicaSet" | "ReplicationController" => "; write a Deployment with the same spec.replicas and spec.template",
         "StatefulSet" => {
             "; write a Pod for each replica: give it its own name, copy spec.template.spec to its spec, and add a \
              hostPath volume for each of volumeClaimTemplates"
         }
-        "DaemonSet" => "; write a Pod: give it a name, and copy spec.template.spec to its spec",
+        "DaemonSet" => "; write a Deployment with one replica and the same spec.template",
         "Job" => {
             "; write a Pod: give it a name, copy spec.template.spec to its spec, and set restartPolicy: OnFailure or \
              Never"

@@ -480,11 +480,10 @@ fn d6_config_maps_and_secrets_are_read_and_no_error_shows_a_secret() {
 #[test]
 fn each_kind_of_workload_has_an_advice() {
     for (kind, part) in [
-        ("Deployment", "write a Pod for each replica"),
-        ("ReplicaSet", "write a Pod for each replica"),
-        ("ReplicationController", "write a Pod for each replica"),
+        ("ReplicaSet", "write a Deployment with the same spec.replicas and spec.template"),
+        ("ReplicationController", "write a Deployment"),
         ("StatefulSet", "a hostPath volume for each of volumeClaimTemplates"),
-        ("DaemonSet", "write a Pod: give it a name, and copy spec.template.spec to its spec"),
+        ("DaemonSet", "write a Deployment with one replica"),
         ("Job", "set restartPolicy: OnFailure or Never"),
         ("CronJob", "let a timer on the machine add it to the manifests"),
     ] {
@@ -507,4 +506,68 @@ fn all_wrong_types_of_a_document_are_reported_with_their_lines() {
     let places: Vec<&str> = found.iter().filter_map(|text| text.split(": ").nth(1)).collect();
     assert_eq!(places, ["spec.containers[0].command", "spec.containers[0].name", "spec.hostNetwork"], "{found:#?}");
     assert!(found[0].starts_with("/m/web.yaml:9: "), "{found:#?}");
+}
+
+const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: \
+                          {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers: \
+                          [{name: main, image: 'i:1'}]\n";
+
+#[test]
+fn a_deployment_has_the_defaults_of_the_api() {
+    let (objects, problems) = read_objects(DEPLOYMENT.as_bytes(), PATH, CONTEXT);
+    let [Object::Deployment(deployment)] = &objects[..] else { panic!("{problems:?}") };
+    let shown = serde_json::json!(deployment.object.spec);
+    for (at, value) in [
+        ("/replicas", serde_json::json!(1)),
+        ("/revisionHistoryLimit", 10.into()),
+        ("/progressDeadlineSeconds", 600.into()),
+        ("/strategy/type", "RollingUpdate".into()),
+        ("/strategy/rollingUpdate/maxSurge", "25%".into()),
+        ("/strategy/rollingUpdate/maxUnavailable", "25%".into()),
+    ] {
+        assert_eq!(shown.pointer(at), Some(&value), "{at}");
+    }
+    assert_eq!((deployment.name.to_string().as_str(), deployment.replicas()), ("default/web", 1));
+    // The UID stays when the content changes.
+    let (objects, _) = read_objects(DEPLOYMENT.replace("i:1", "i:2").as_bytes(), PATH, CONTEXT);
+    let [Object::Deployment(other)] = &objects[..] else { panic!("a Deployment") };
+    assert_eq!(deployment.uid, other.uid);
+    assert_ne!(deployment.hash, other.hash);
+}
+
+#[test]
+fn each_error_of_a_deployment_names_its_field() {
+    let strategy = |text: &str| format!("  strategy: {text}\n  template:");
+    for (from, to, found) in [
+        ("  template:", strategy("{type: Often}"), "spec.strategy.type: Unsupported value: \"Often\""),
+        (
+            "  template:",
+            strategy("{type: Recreate, rollingUpdate: {maxSurge: 1}}"),
+            "spec.strategy.rollingUpdate: Forbidden: ",
+        ),
+        (
+            "  template:",
+            strategy("{rollingUpdate: {maxSurge: 0, maxUnavailable: 0%}}"),
+            "maxUnavailable: Invalid value: \"0%\"",
+        ),
+        ("  template:", strategy("{rollingUpdate: {maxUnavailable: 101%}}"), "must not be greater than 100%"),
+        (
+            "  template:",
+            strategy("{rollingUpdate: {maxSurge: some}}"),
+            "spec.strategy.rollingUpdate.maxSurge: Invalid value",
+        ),
+        ("  template:", "  replicas: -1\n  template:".to_owned(), "spec.replicas: Invalid value: -1"),
+        ("  template:", "  minReadySeconds: 600\n  template:".to_owned(), "must be greater than minReadySeconds"),
+        ("labels: {app: web}", "labels: {app: other}".to_owned(), "spec.template.metadata.labels: Invalid value"),
+        (
+            "      containers:",
+            "      activeDeadlineSeconds: 5\n      containers:".to_owned(),
+            "spec.template.spec.activeDeadlineSeconds: Forbidden",
+        ),
+        ("'i:1'}", "'i:1', ports: [{}]}".to_owned(), "spec.template.spec.containers[0].ports[0].containerPort: "),
+    ] {
+        let (_, problems) = read_objects(DEPLOYMENT.replacen(from, &to, 1).as_bytes(), PATH, CONTEXT);
+        let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert!(all.len() == 1 && all[0].contains(found), "{to}: {all:?}");
+    }
 }

@@ -18,6 +18,7 @@ mod read;
 mod scalars;
 mod security;
 mod volume;
+mod workloads;
 mod write;
 
 pub use container::*;
@@ -32,3 +33,4 @@ pub(crate) use read::{from_value, nearest, strict, with_unknown};
 pub use scalars::{ByteString, Quantity, Time};
 pub use security::*;
 pub use volume::*;
+pub use workloads::*;

@@ -41,6 +41,7 @@ pub mod query;
 pub mod request_body;
 pub mod resources;
 pub mod reviews;
+pub mod scale;
 pub mod selection;
 pub mod status;
 pub mod strategic;

@@ -172,7 +172,7 @@ mod tests {
             "/",
             "/api/v2",
             "/api/v1/deployments",
-            "/apis/apps/v1/deployments",
+            "/apis/apps/v1/statefulsets",
             "/apis//v1/pods",
             "/api/v1/pods/web",
             "/api/v1/namespaces/a/nodes",
@@ -190,7 +190,7 @@ mod tests {
             "/api/v1/nodes/n/proxy",
             "/api/v1/nodes/n/proxy/exec/a/b/c",
             "/api/v1/namespaces/a/pods/web/proxy/metrics",
-            "/openapi/v3/apis/apps/v1",
+            "/openapi/v3/apis/batch/v1",
             "/../etc/passwd",
         ] {
             assert_eq!(parse(none), Err(Failure::no_such_path()), "{none}");

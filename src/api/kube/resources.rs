@@ -12,6 +12,8 @@ pub enum Kind {
     Secret,
     PriorityClass,
     RuntimeClass,
+    Deployment,
+    ReplicaSet,
     Lease,
     PodMetrics,
     NodeMetrics,
@@ -51,6 +53,8 @@ const CREATE: &[&str] = &["create"];
 /// The group of the kind Eviction, and its version. The group has no resources. (kubectl drain evicts pods only if
 /// the group exists.)
 const POLICY: (&str, &str) = ("policy", "v1");
+/// The group of the kind Scale, and its version. The server does not offer the group itself.
+const AUTOSCALING: (&str, &str) = ("autoscaling", "v1");
 
 /// All resources. The resources of a group are adjacent.
 pub static RESOURCES: &[Resource] = &[
@@ -139,6 +143,35 @@ pub static RESOURCES: &[Resource] = &[
         categories: &[],
         verbs: READ_AND_WRITE,
         subresources: &[],
+    },
+    Resource {
+        kind: Kind::Deployment,
+        group: "apps",
+        version: "v1",
+        plural: "deployments",
+        singular: "deployment",
+        kind_name: "Deployment",
+        namespaced: true,
+        short_names: &["deploy"],
+        categories: &["all"],
+        verbs: READ_AND_WRITE,
+        subresources: &[
+            Subresource { name: "scale", kind_name: "Scale", verbs: &["get", "patch", "update"] },
+            Subresource { name: "status", kind_name: "Deployment", verbs: &["get"] },
+        ],
+    },
+    Resource {
+        kind: Kind::ReplicaSet,
+        group: "apps",
+        version: "v1",
+        plural: "replicasets",
+        singular: "replicaset",
+        kind_name: "ReplicaSet",
+        namespaced: true,
+        short_names: &["rs"],
+        categories: &["all"],
+        verbs: READ,
+        subresources: &[Subresource { name: "status", kind_name: "ReplicaSet", verbs: &["get"] }],
     },
     Resource {
         kind: Kind::SelfSubjectReview,
@@ -275,7 +308,11 @@ impl Resource {
 impl Subresource {
     /// Returns the group and version of the subresource's kind, if they differ from those of the resource.
     pub fn own_group(&self) -> Option<(&'static str, &'static str)> {
-        (self.kind_name == "Eviction").then_some(POLICY)
+        match self.kind_name {
+            "Eviction" => Some(POLICY),
+            "Scale" => Some(AUTOSCALING),
+            _ => None,
+        }
     }
 }
 
@@ -301,7 +338,7 @@ mod tests {
             let before = RESOURCES[..at].iter().rposition(|r| r.group == resource.group);
             assert!(before.is_none_or(|b| b + 1 == at), "{}", resource.plural);
         }
-        assert_eq!(groups().len(), 7);
+        assert_eq!(groups().len(), 8);
         assert_eq!(Resource::of(Kind::Lease).qualified(), "leases.coordination.k8s.io");
         assert_eq!(Resource::of(Kind::NodeMetrics).api_version(), "metrics.k8s.io/v1beta1");
     }

@@ -3,6 +3,7 @@
 
 use super::pod_row::{Row, flag, list, since, text};
 use super::resources::Kind;
+use super::scale;
 use crate::api::ordered::OrderSlice;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -81,6 +82,28 @@ const PRIORITY_CLASS: &[Column] = &[
     column("PreemptionPolicy", "Whether the pods preempt other pods."),
 ];
 
+const DEPLOYMENT: &[Column] = &[
+    NAME,
+    column("Ready", "Number of ready pods, and number of replicas."),
+    number("Up-to-date", "Number of pods of the present template."),
+    number("Available", "Number of available pods."),
+    AGE,
+    wide("Containers", "Names of the containers in the template."),
+    wide("Images", "Images of the containers in the template."),
+    wide("Selector", "Label selector of the pods."),
+];
+
+const REPLICA_SET: &[Column] = &[
+    NAME,
+    number("Desired", "Number of pods that the revision is to have."),
+    number("Current", "Number of pods of the revision."),
+    number("Ready", "Number of ready pods."),
+    AGE,
+    wide("Containers", "Names of the containers in the template."),
+    wide("Images", "Images of the containers in the template."),
+    wide("Selector", "Label selector of the pods."),
+];
+
 const METRICS: &[Column] = &[
     NAME,
     column("CPU", "CPU usage."),
@@ -93,6 +116,8 @@ fn columns(kind: Kind) -> &'static [Column] {
         Kind::Pod => POD,
         Kind::Node => NODE,
         Kind::Event => EVENT,
+        Kind::Deployment => DEPLOYMENT,
+        Kind::ReplicaSet => REPLICA_SET,
         Kind::Namespace => const { &[NAME, column("Status", "Phase of the namespace."), AGE] },
         Kind::ConfigMap => const { &[NAME, number("Data", "Number of entries."), AGE] },
         Kind::Secret => {
@@ -160,6 +185,7 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         }
         Kind::Node => node_cells(object, name(), age()),
         Kind::Event => event_cells(object, name(), now),
+        Kind::Deployment | Kind::ReplicaSet => workload_cells(kind, object, name(), age()),
         Kind::Namespace => vec![name(), or("/status/phase", ""), age()],
         Kind::ConfigMap => vec![name(), entries(&["data", "binaryData"]), age()],
         Kind::Secret => vec![name(), or("/type", ""), entries(&["data"]), age()],
@@ -175,6 +201,26 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         }
         Kind::SelfSubjectAccessReview | Kind::SelfSubjectRulesReview | Kind::SelfSubjectReview => vec![name()],
     }
+}
+
+fn workload_cells(kind: Kind, object: &Value, name: Value, age: Value) -> Vec<Value> {
+    let count = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or_default();
+    let (wanted, ready) = (count("/spec/replicas"), count("/status/readyReplicas"));
+    let counts = match kind {
+        Kind::Deployment => [
+            format!("{ready}/{wanted}").into(),
+            count("/status/updatedReplicas").into(),
+            count("/status/availableReplicas").into(),
+        ],
+        _ => [wanted.into(), count("/status/replicas").into(), ready.into()],
+    };
+    let containers = list(object, "/spec/template/spec/containers");
+    let of_containers = |field: &str| -> Value {
+        containers.iter().map(|container| text(container, field)).collect::<Vec<_>>().join(",").into()
+    };
+    let selector = scale::selector(&object["spec"]["selector"]);
+    let wide = [of_containers("/name"), of_containers("/image"), selector.into()];
+    [name].into_iter().chain(counts).chain([age]).chain(wide).collect()
 }
 
 fn text_or(object: &Value, path: &str, other: &str) -> Value {

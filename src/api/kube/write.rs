@@ -45,9 +45,11 @@ const SERVER_METADATA: [&str; 8] = [
     "deletionGracePeriodSeconds",
     "selfLink",
 ];
-/// The annotations that the agent adds to each pod.
-const SERVER_ANNOTATIONS: [&str; 3] =
-    ["kubernetes.io/config.hash", "kubernetes.io/config.seen", "kubernetes.io/config.source"];
+/// The annotation with the revision that the agent adds to each Deployment.
+const REVISION: &str = "deployment.kubernetes.io/revision";
+/// The annotations that the agent adds.
+const SERVER_ANNOTATIONS: [&str; 4] =
+    ["kubernetes.io/config.hash", "kubernetes.io/config.seen", "kubernetes.io/config.source", REVISION];
 
 /// Removes the fields that the server owns.
 pub fn manifest(mut object: Value) -> Value {
@@ -83,13 +85,33 @@ pub fn changed(path: &ObjectPath, current: Option<&Value>, change: &ObjectChange
     let change = without.as_ref().unwrap_or(change);
     // A patch applies to the object that the API shows. A patch that changes nothing leaves the manifest as its
     // author wrote it.
-    let stored = current.map(string_data::folded);
+    let stored = current.map(string_data::folded).map(|object| with_annotations(path, object));
     let after = applied(path, stored.as_ref(), change)?;
     let after = match current {
         Some(current) if change.is_patch() && Some(string_data::folded(&after)) == stored => current.clone(),
         _ => after,
     };
     identified(path, manifest(after))
+}
+
+/// Gives a Deployment the annotations that the API shows. The JSON patch of `kubectl rollout undo` replaces them, and a
+/// patch cannot replace a field that does not exist.
+fn with_annotations(path: &ObjectPath, mut object: Value) -> Value {
+    if path.resource.kind == Kind::Deployment
+        && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.entry(REVISION).or_insert_with(|| "".into());
+        }
+    }
+    object
+}
+
+/// Returns the controller that owns an object, as the API shows the object.
+pub fn controller(live: &Value) -> Option<&Value> {
+    let owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().find(|owner| owner["controller"] == true)
 }
 
 /// Returns the object after the change, as the client wants it.
@@ -273,6 +295,10 @@ fn check_without_manifest(
         }
         None if is_pod && ends => return Ok(()),
         _ if is_pod && ends => "it is being deleted; wait until it is gone",
+        None if is_pod && controller(live).is_some() => return Ok(()),
+        _ if controller(live).is_some() => {
+            "it was created by a controller (metadata.ownerReferences); change the Deployment"
+        }
         _ => "it has no manifest, because it is built in, so it cannot be changed",
     };
     Err(Failure::conflict(resource, name, why))

@@ -5,6 +5,7 @@
 
 mod complaints;
 mod container;
+pub(crate) mod deployment;
 mod environment;
 mod ephemeral;
 mod network;

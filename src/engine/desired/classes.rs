@@ -59,7 +59,8 @@ pub fn give(pod: &Pod, classes: &Classes, runtime_classes: &RuntimeClasses) -> R
     Ok(Given { priority, runtime_class })
 }
 
-fn with_values(pod: Rc<Pod>, given: Given) -> AcceptedPod {
+/// Sets the values in the pod.
+pub fn with_values(pod: Rc<Pod>, given: Given) -> AcceptedPod {
     // Without a class, the pod remains the same `Rc`, which saves the memory of a copy.
     if given.is_nothing() {
         return AcceptedPod { pod, given };
@@ -111,7 +112,7 @@ mod tests {
                 Object::Pod(pod) => objects.pods.push(PodDocument::New { pod: Rc::new(*pod), last_good: None }),
                 Object::PriorityClass(class) => objects.classes.push(class),
                 Object::RuntimeClass(class) => objects.runtime_classes.push(class),
-                Object::Data(_) => {}
+                Object::Data(_) | Object::Deployment(_) => {}
             }
         }
         objects

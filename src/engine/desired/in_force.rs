@@ -1,6 +1,6 @@
-//! D6, A5: if several documents define the same ConfigMap, Secret or class, the one that is in force stays in force,
-//! whatever another file defines. As for pods (D4), it is recognized by the path of its file. A record preserves the
-//! paths across a restart.
+//! D6, A5: if several documents define the same ConfigMap, Secret, class or Deployment, the one that is in force stays
+//! in force, whatever another file defines. As for pods (D4), it is recognized by the path of its file. A record
+//! preserves the paths across a restart.
 
 use crate::api::data_object::DataObject;
 use crate::api::objects::Objects;
@@ -10,20 +10,19 @@ use crate::api::reason::Reason;
 use crate::api::runtime_class::RuntimeClass;
 use crate::api::source::Source;
 use crate::api::time::Boot;
+use crate::api::workload::deployment::Deployment;
 use crate::engine::effect::{RecordChange, Severity};
 use crate::engine::outbox::Outbox;
 use crate::engine::owner::Owner;
+use crate::engine::rewriting::Rewriting;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// The key of the record. It exists while manifests define such objects.
 pub const KEY: &str = "documents/in-force";
 pub const KIND: &str = "documents";
 const VERSION: u64 = 1;
-/// A failed write is repeated after this time.
-const RETRY: Duration = Duration::from_secs(30);
 
 /// The path of each object's file, by kind and name.
 type Paths = BTreeMap<String, String>;
@@ -41,23 +40,7 @@ pub struct InForce {
     paths: Paths,
     /// The other documents of these objects: objects and paths.
     others: Vec<(String, String)>,
-    writing: Writing,
-}
-
-/// The state of the record.
-#[derive(Debug, Default, Serialize)]
-enum Writing {
-    /// There is nothing to write.
-    #[default]
-    Done,
-    /// The paths have changed since the last write.
-    Due,
-    InFlight {
-        changed_since: bool,
-    },
-    Failed {
-        again: Boot,
-    },
+    writing: Rewriting,
 }
 
 /// An object of which one document is in force.
@@ -97,6 +80,16 @@ impl Defined for Rc<DataObject> {
     }
 }
 
+impl Defined for Rc<Deployment> {
+    fn object(&self) -> String {
+        format!("Deployment {}", self.name)
+    }
+
+    fn source(&self) -> &Source {
+        &self.source
+    }
+}
+
 /// Returns the message of an event: the document now defines the object.
 pub fn takes_over(source: &Source, object: &str, before: &str) -> String {
     let Source { path, document } = source;
@@ -114,7 +107,7 @@ impl InForce {
             Ok(Record { version, .. }) => format!("version {version} is unknown"),
             Err(e) => e.to_string(),
         };
-        self.writing = Writing::Due;
+        self.writing.changed();
         let message = format!("record {KEY} is unusable: {why}; writing it again");
         outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
     }
@@ -126,11 +119,9 @@ impl InForce {
         self.put_first(&mut objects.classes, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.runtime_classes, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.data, &mut paths, &mut others, outbox);
+        self.put_first(&mut objects.deployments, &mut paths, &mut others, outbox);
         if self.paths != paths {
-            self.writing = match self.writing {
-                Writing::InFlight { .. } => Writing::InFlight { changed_since: true },
-                Writing::Done | Writing::Due | Writing::Failed { .. } => Writing::Due,
-            };
+            self.writing.changed();
         }
         (self.paths, self.others) = (paths, others);
     }
@@ -163,12 +154,7 @@ impl InForce {
     /// Writes the record if that is due. A failure matters only if another document defines the same object and
     /// Wherry is restarted before the next write.
     pub fn write(&mut self, now: Boot, outbox: &mut Outbox) {
-        let due = match self.writing {
-            Writing::Due => true,
-            Writing::Failed { again } => again <= now,
-            Writing::Done | Writing::InFlight { .. } => false,
-        };
-        if !due {
+        if !self.writing.begins(now) {
             return;
         }
         let key = KEY.to_owned();
@@ -178,15 +164,10 @@ impl InForce {
             false => RecordChange::Put { key, value: serde_json::to_string(&record()).unwrap_or_default() },
         };
         outbox.record(Owner::InForce, change);
-        self.writing = Writing::InFlight { changed_since: false };
     }
 
     /// Handles the end of writing or removing the record.
     pub fn written(&mut self, well: bool, now: Boot) {
-        self.writing = match self.writing {
-            Writing::InFlight { changed_since: true } => Writing::Due,
-            _ if well => Writing::Done,
-            _ => Writing::Failed { again: now + RETRY },
-        };
+        self.writing.ended(well, now);
     }
 }

@@ -1,7 +1,7 @@
-//! The desired objects: which pods, ConfigMaps and Secrets the manifests define, the pods' priorities (A5), which of
-//! two documents with the same name or UID is in force (D4), which pod may use a full name (W8), and what was
-//! requested or recorded before the manifests were known (D1, W25). The node compares the result with its workers.
-//! The pods of the API server are a second source: `engine/node/cluster` passes them to `choose`.
+//! The desired objects: which pods, Deployments, ConfigMaps and Secrets the manifests define, the pods' priorities
+//! (A5), which of two documents with the same name or UID is in force (D4), which pod may use a full name (W8), and
+//! what was requested or recorded before the manifests were known (D1, W25). The node compares the result with its
+//! workers. The pods of the API server are a second source: `engine/node/cluster` passes them to `choose`.
 
 pub mod classes;
 pub mod conflict;
@@ -20,6 +20,7 @@ use crate::api::priority::PriorityClass;
 use crate::api::reason::Reason;
 use crate::api::resize;
 use crate::api::runtime_class::RuntimeClasses;
+use crate::api::workload::deployment::{self, Deployment};
 use crate::engine::effect::{RecordChange, Severity};
 use crate::engine::outbox::Outbox;
 use crate::engine::owner::Owner;
@@ -68,6 +69,8 @@ pub struct Desired {
     runtime_classes: RuntimeClasses,
     #[serde(skip)]
     priority_classes: Vec<PriorityClass>,
+    #[serde(skip)]
+    deployments: Vec<Rc<Deployment>>,
     /// The objects whose values have changed since the last call of `take_changed_data`.
     #[serde(skip)]
     changed_data: Vec<DataKey>,
@@ -90,6 +93,7 @@ impl Default for Desired {
             data: DataObjects::default(),
             runtime_classes: RuntimeClasses::default(),
             priority_classes: Vec::new(),
+            deployments: Vec::new(),
             changed_data: Vec::new(),
             manifests_known: false,
             in_force: InForce::default(),
@@ -120,6 +124,11 @@ impl Desired {
     /// Returns the PriorityClasses of the manifests. If several have the same name, the first of them is in force.
     pub fn priority_classes(&self) -> &[PriorityClass] {
         &self.priority_classes
+    }
+
+    /// Returns the Deployments of the manifests. If several have the same name, the first of them is in force.
+    pub fn deployments(&self) -> &[Rc<Deployment>] {
+        &self.deployments
     }
 
     /// Returns the ConfigMaps and Secrets that have changed, appeared or disappeared since the last call.
@@ -210,12 +219,13 @@ impl Desired {
         recorded.into_iter().flat_map(BTreeMap::values)
     }
 
-    /// Returns the pods that are desired now, and reports each new conflict. `of_api`: the pods of the API server.
+    /// Returns the pods that are desired now, and reports each new conflict. `others`: the pods of Deployments and of
+    /// the API server.
     /// `of_workers`: the pods that the desired workers run or will run next, by the worker's UID. `is_listed`: the
     /// runtime shows one of our pods with this UID that has no worker.
     pub fn choose(
         &mut self,
-        of_api: &[Rc<Pod>],
+        others: &[Rc<Pod>],
         of_workers: &BTreeMap<&Uid, &Rc<Pod>>,
         is_listed: impl Fn(&Uid) -> bool,
         outbox: &mut Outbox,
@@ -240,7 +250,7 @@ impl Desired {
             None if is_listed(&pod.uid) => Known::Listed,
             None => Known::No,
         };
-        let Choice { chosen, conflicts } = precedence::choose(self.manifests.iter().chain(of_api), known);
+        let Choice { chosen, conflicts } = precedence::choose(self.manifests.iter().chain(others), known);
         self.report_conflicts(&chosen, &conflicts, outbox);
         self.conflicts = conflicts;
         chosen
@@ -289,8 +299,11 @@ impl Desired {
         self.changed_data.extend(data.changes(&self.data));
         self.data = data;
         self.priority_classes.clone_from(&objects.classes);
+        self.deployments = std::mem::take(&mut objects.deployments);
+        let of_deployments = deployment::duplicates(&self.deployments);
         let Resolution { in_force, accepted, mut problems, runtime_classes } = classes::resolve(objects);
         problems.extend(of_data);
+        problems.extend(of_deployments);
         self.runtime_classes = runtime_classes;
         self.files.accept(&accepted);
         let problematic = !problems.is_empty();

@@ -460,7 +460,8 @@ fn complete(worker: &Worker, bound: Option<&Bound>, addresses: &[String]) -> k8s
 
 /// Returns the event in the form in which it is sent to the API server.
 fn entry(notice: &Notice, node: &str, now: Wall) -> Entry {
-    let subject = notice.pod.as_ref().map(|pod| {
+    // The server knows nothing of a Deployment in a manifest, so its events are those of the node there.
+    let subject = notice.subject.pod().map(|pod| {
         // kubectl looks for the events of a mirror under the UID of its pod.
         let mirror = (!pod.is_from_api_server()).then(|| mirror::name(&pod.name, node));
         Subject {

@@ -34,13 +34,14 @@ impl Engine {
             Part::Leftovers => self.leftovers.orphaned_directories.next_deadline(self.now.boot),
             Part::Images => self.reclaim.images.next_deadline(),
             Part::Eviction => self.reclaim.eviction.next_deadline(),
-            Part::Logs => self.logs.next_deadline(),
+            Part::Logs => self.reclaim.logs.next_deadline(),
             Part::Slots => {
                 let reads_at = self.pleg.reads.begins_at().filter(|_| self.runtime.is_up());
                 self.shared.slots.next_deadline().into_iter().chain(reads_at).min()
             }
             Part::Cluster => self.cluster.member().and_then(|member| member.next_deadline()),
             Part::Manifests => self.desired.files.next_deadline(),
+            Part::Workloads => self.workloads.next_deadline(),
         }
     }
 
@@ -75,7 +76,7 @@ impl Engine {
             Part::Eviction => self.eviction_is_due(),
             Part::Logs => self.with_logs(LogRotation::check_due),
             // Every step handles these parts anyway.
-            Part::Admission | Part::Leftovers | Part::Slots | Part::Cluster | Part::Manifests => {}
+            Part::Admission | Part::Leftovers | Part::Slots | Part::Cluster | Part::Manifests | Part::Workloads => {}
         }
     }
 

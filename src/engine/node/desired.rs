@@ -41,6 +41,8 @@ impl Engine {
         if let Some((_, text)) = records.iter().find(|(key, _)| key == seen::KEY) {
             self.reclaim.images.record_found(text, &mut self.outbox);
         }
+        let all = records.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        self.workloads.records_found(all, &mut self.outbox);
         self.desired.records_found(records, &mut self.outbox);
         self.take_cluster_records(&of_cluster);
     }
@@ -58,6 +60,7 @@ impl Engine {
         };
         let setting = setting(&self.config, self.now);
         if self.desired.update(report, &setting, resized, &mut self.outbox) {
+            self.deployments_changed();
             self.compare();
         }
     }
@@ -73,7 +76,7 @@ impl Engine {
         if !self.desired.has_manifests() {
             return;
         }
-        let of_api = self.cluster_pods();
+        let others: Vec<Rc<Pod>> = self.workloads.pods().cloned().chain(self.cluster_pods()).collect();
         let workers = &self.workers;
         // An outdated pod still runs, but the document of its successor is in force, perhaps under another UID.
         let is_current = |w: &Worker| w.demand.desired && (!w.state.is_outdated() || w.demand.successor.is_some());
@@ -81,7 +84,7 @@ impl Engine {
         let as_pods = desired.filter_map(|(uid, w)| Some((uid, w.demand.successor.as_ref().or(w.pod.as_ref())?)));
         let of_workers = as_pods.collect_map();
         let is_listed = |uid: &Uid| self.pleg.without_worker.shows(uid);
-        let chosen = self.desired.choose(&of_api, &of_workers, is_listed, &mut self.outbox);
+        let chosen = self.desired.choose(&others, &of_workers, is_listed, &mut self.outbox);
         let (recorded, early) = self.desired.sources_read(&chosen);
         if !recorded.is_empty() {
             self.revive(recorded);

@@ -30,11 +30,13 @@ pub enum Part {
     Cluster,
     /// The next attempt to write the records of manifests.
     Manifests,
+    /// The next step of a Deployment.
+    Workloads,
 }
 
 impl Part {
     /// All parts, in the order in which they are handled if several are due.
-    pub const ALL: [Part; 12] = [
+    pub const ALL: [Part; 13] = [
         Part::Relist,
         Part::RuntimeStatus,
         Part::Shutdown,
@@ -47,6 +49,7 @@ impl Part {
         Part::Slots,
         Part::Cluster,
         Part::Manifests,
+        Part::Workloads,
     ];
 }
 

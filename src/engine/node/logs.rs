@@ -12,13 +12,13 @@ impl Engine {
             request_timeout: self.config.request_timeout,
             outbox: &mut self.outbox,
         };
-        f(&mut self.logs, &mut inputs)
+        f(&mut self.reclaim.logs, &mut inputs)
     }
 
     /// Updates the set of logs that are rotated, because the containers of the pod may have changed.
     pub(super) fn update_logs(&mut self, uid: &Uid) {
         let pod = self.workers.get(uid).and_then(|worker| worker.pod.clone());
-        let Engine { logs, pleg, config, outbox, now, .. } = self;
+        let Engine { reclaim, pleg, config, outbox, now, .. } = self;
         let containers = pleg.cache.get(uid).map_or(&[][..], |entry| &entry.facts().containers);
         let mut inputs = RotationInputs {
             now: now.boot,
@@ -26,6 +26,6 @@ impl Engine {
             request_timeout: config.request_timeout,
             outbox,
         };
-        logs.update(uid, pod.as_ref(), containers, &mut inputs);
+        reclaim.logs.update(uid, pod.as_ref(), containers, &mut inputs);
     }
 }

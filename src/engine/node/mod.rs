@@ -8,9 +8,10 @@
 //! `logs` for log rotation, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of
 //! an API server, `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of
 //! admission and the orders of the node shutdown, `readiness` decides whether the node is ready, `view` and
-//! `worker_status` provide the data for the API (`shown`), `shared` holds what the pods share, `reclaim` holds the
-//! machines that free disk space and memory, `leftovers` holds what earlier runs left, `steps` knows which workers
-//! have to be stepped, `deadlines` finds what is due without an event (`due`), and `dump` shows the whole state.
+//! `worker_status` provide the data for the API (`shown`), `workloads` connects Deployments with their pods, `shared`
+//! holds what the pods share, `reclaim` holds the machines that free disk space and memory, `leftovers` holds what
+//! earlier runs left, `steps` knows which workers have to be stepped, `deadlines` finds what is due without an event
+//! (`due`), and `dump` shows the whole state.
 
 mod access;
 mod admission;
@@ -41,6 +42,7 @@ mod steps;
 mod tests;
 mod view;
 mod worker_status;
+mod workloads;
 
 pub use crate::engine::desired::conflict::Conflict;
 pub use due::{Due, Part};
@@ -71,6 +73,7 @@ use crate::engine::pod::worker::Worker;
 use crate::engine::rng::Rng;
 use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
+use crate::engine::workloads::Workloads;
 use leftovers::Leftovers;
 use reclaim::Reclaim;
 use serde::Serialize;
@@ -91,10 +94,10 @@ pub struct Engine {
     #[serde(flatten)]
     leftovers: Leftovers,
     desired: Desired,
+    workloads: Workloads,
     requests: Requests,
     #[serde(flatten)]
     reclaim: Reclaim,
-    logs: LogRotation,
     shutdown: Shutdown,
     cordon: Cordon,
     cluster: Cluster,
@@ -119,9 +122,9 @@ impl Engine {
             pleg: Pleg::new(config.parallel_reads),
             leftovers: Leftovers::default(),
             desired: Desired::default(),
+            workloads: Workloads::default(),
             requests: Requests::default(),
             reclaim: Reclaim::default(),
-            logs: LogRotation::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
             cordon: Cordon::default(),
             cluster: match &config.cluster {
@@ -213,6 +216,7 @@ impl Engine {
     fn end_step(&mut self) -> Vec<Effect> {
         self.admission.consider_victims(self.now.boot);
         self.settle_all();
+        self.step_workloads();
         self.requests.durable.begun(self.outbox.begun_records());
         self.admission.victims.forget_gone(&self.workers);
         self.plan_images();
@@ -262,6 +266,7 @@ impl Engine {
             Some(Owner::Cluster) => self.cluster_recorded(op, result.map(|_| ())),
             Some(Owner::Certificate) => self.identity_done(op, &result),
             Some(Owner::Cordon) => self.cordon_recorded(op, result),
+            Some(Owner::Deployment(name)) => self.workloads.recorded(&name, result.is_ok(), self.now.boot),
             Some(Owner::InForce) => self.desired.in_force.written(result.is_ok(), self.now.boot),
             Some(Owner::ManifestRecords) => self.manifests_recorded(result.map(|_| ())),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),

@@ -1,13 +1,16 @@
-//! What frees resources on the node: image garbage collection, and node-pressure eviction, which may wait for it.
+//! What frees resources on the node: image garbage collection, node-pressure eviction, which may wait for it, and log
+//! rotation.
 
 use crate::engine::eviction::Eviction;
 use crate::engine::images::Images;
+use crate::engine::log_rotation::LogRotation;
 use serde::Serialize;
 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Reclaim {
     pub images: Images,
     pub eviction: Eviction,
+    pub logs: LogRotation,
 }
 
 impl Reclaim {

@@ -344,7 +344,7 @@ fn with_configmap(refusals: u32) -> World {
 #[test]
 fn c4_a_pod_waits_silently_until_the_server_permits_its_configmap() {
     let w = with_configmap(3);
-    let warnings: Vec<_> = w.observed.notices.iter().filter(|(_, n)| n.pod.is_some()).collect();
+    let warnings: Vec<_> = w.observed.notices.iter().filter(|(_, n)| n.subject.pod().is_some()).collect();
     let is_warning = |n: &wherry::engine::effect::Notice| n.severity == wherry::engine::effect::Severity::Warning;
     assert!(!warnings.iter().any(|(_, n)| is_warning(n)), "{warnings:?}");
 }

@@ -20,6 +20,7 @@ mod cordon;
 mod credentials;
 mod data;
 mod deadlines;
+mod deployments;
 mod desired;
 mod devices;
 mod drains;

@@ -172,6 +172,7 @@ impl World {
                 self.clients.pod_changed(&name, self.engine.pod(&uid).as_ref());
                 self.publish(&uid);
             }
+            Effect::PublishWorkloads => self.clients.workloads_changed(),
             Effect::Notice(notice) => self.notice(notice),
             Effect::ContainerEnded(end) => self.container_ended(*end),
             Effect::Measure(m) => {
@@ -206,17 +207,17 @@ impl World {
     }
 
     fn notice(&mut self, n: Notice) {
-        if let Some(pod) = n.pod.as_ref().filter(|_| n.reason == Reason::DeadlineExceeded) {
+        if let Some(pod) = n.subject.pod().filter(|_| n.reason == Reason::DeadlineExceeded) {
             self.checks.deadline_exceeded(&pod.uid, &self.runtime);
         }
         if n.reason == Reason::Terminated {
             self.groups_end_in_turn(&n);
         }
         self.no_rejection_while_lower_pods_hold_the_room(&n);
-        if let Some(pod) = n.pod.as_ref().filter(|_| [Reason::Terminated, Reason::Preempting].contains(&n.reason)) {
+        if let Some(pod) = n.subject.pod().filter(|_| [Reason::Terminated, Reason::Preempting].contains(&n.reason)) {
             self.checks.bounds.has_a_reason(&pod.uid, &self.runtime);
         }
-        if let Some(pod) = n.pod.as_ref().filter(|_| n.reason == Reason::Evicted) {
+        if let Some(pod) = n.subject.pod().filter(|_| n.reason == Reason::Evicted) {
             self.check_eviction(pod, &n.message);
             self.checks.evicted(&pod.uid, &self.runtime);
         }

@@ -94,6 +94,10 @@ impl Clients {
     pub(super) fn pod_changed(&mut self, name: &FullName, view: Option<&PodView<'_>>) {
         self.api.pod_changed(name, view);
     }
+
+    pub(super) fn workloads_changed(&mut self) {
+        self.api.workloads_changed();
+    }
 }
 
 /// The request of kubectl: the method, the path with the query, the media type and the body.

@@ -36,6 +36,8 @@ pub struct Manifests {
     runtime_classes: BTreeMap<String, String>,
     /// The key and the value of Secrets by name.
     secrets: BTreeMap<String, (String, String)>,
+    /// The texts of Deployments by name, each in a file of its own.
+    deployments: BTreeMap<String, String>,
     /// Copies of the files of classes and Secrets. They sort before the originals.
     copied_classes: BTreeMap<String, i32>,
     copied_secrets: BTreeMap<String, (String, String)>,
@@ -140,6 +142,9 @@ impl Manifests {
         });
         let more = classes(&self.classes, "").into_iter().chain(classes(&self.copied_classes, "a-copy-of-"));
         let more = more.chain(secrets(&self.secrets, "")).chain(secrets(&self.copied_secrets, "a-copy-of-"));
+        let deployments =
+            self.deployments.iter().map(|(name, text)| (format!("{DIRECTORY}/deployment-{name}.yaml"), text.clone()));
+        let more = more.chain(deployments);
         let leaving = self.leaving.iter().map(|(path, text)| (path.clone(), text.clone()));
         pods.chain(more).chain(runtime_classes).chain(leaving).collect()
     }
@@ -430,6 +435,20 @@ impl World {
     pub fn remove_secret(&mut self, name: &str) {
         self.checks.bounds.secret_changed();
         self.manifests_change(|w| drop(w.manifests.secrets.remove(name)));
+    }
+
+    /// Writes a Deployment in a file of its own. `spec`: its spec without the selector and the template. `pod`: the spec of
+    /// its pods.
+    pub fn define_deployment(&mut self, name: &str, spec: &str, pod: &str) {
+        let text = format!(
+            "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: {name}}}, spec: {{{spec}, selector: {{matchLabels: \
+             {{app: {name}}}}}, template: {{metadata: {{labels: {{app: {name}}}}}, spec: {{{pod}}}}}}}}}"
+        );
+        self.manifests_change(|w| drop(w.manifests.deployments.insert(name.into(), text)));
+    }
+
+    pub fn remove_deployment(&mut self, name: &str) {
+        self.manifests_change(|w| drop(w.manifests.deployments.remove(name)));
     }
 
     /// D6: a container gets the current values of its Secrets, and none is created without them.

@@ -12,6 +12,7 @@ use crate::api::priority::{self, PriorityClass};
 use crate::api::problem::Problem;
 use crate::api::runtime_class::{self, RuntimeClass};
 use crate::api::source::Source;
+use crate::api::workload::deployment::Deployment;
 use serde_json::Value;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub(super) enum Thing {
     Class(PriorityClass),
     RuntimeClass(RuntimeClass),
     Data(Rc<DataObject>),
+    Deployment(Rc<Deployment>),
     /// A pod with the values of its classes.
     Accepted(AcceptedPod),
     /// A pod without the values of its classes, and its last good version.
@@ -44,6 +46,7 @@ impl Held {
             Object::PriorityClass(class) => Thing::Class(class),
             Object::RuntimeClass(class) => Thing::RuntimeClass(class),
             Object::Data(object) => Thing::Data(Rc::new(object)),
+            Object::Deployment(deployment) => Thing::Deployment(Rc::new(*deployment)),
         };
         Held { thing, content: Some(content.to_string().into()) }
     }
@@ -66,6 +69,7 @@ impl Held {
             Thing::Class(class) => &class.digest,
             Thing::RuntimeClass(class) => &class.digest,
             Thing::Data(object) => &object.digest,
+            Thing::Deployment(deployment) => &deployment.digest,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => &pod.digest,
         }
     }
@@ -76,6 +80,7 @@ impl Held {
             Thing::Class(class) => class.source.document,
             Thing::RuntimeClass(class) => class.source.document,
             Thing::Data(object) => object.source.document,
+            Thing::Deployment(deployment) => deployment.source.document,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => pod.source.document,
         }
     }
@@ -85,6 +90,7 @@ impl Held {
             Thing::Class(class) => Key::PriorityClass(class.name.clone()),
             Thing::RuntimeClass(class) => Key::RuntimeClass(class.name.clone()),
             Thing::Data(object) => Key::Data(object.key.clone()),
+            Thing::Deployment(deployment) => Key::Deployment(deployment.name.clone()),
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => Key::Pod(pod.name.clone()),
         }
     }
@@ -117,6 +123,10 @@ impl Held {
         if let Thing::Data(object) = &self.thing { Some(object) } else { None }
     }
 
+    pub(super) fn deployment(&self) -> Option<&Rc<Deployment>> {
+        if let Thing::Deployment(deployment) = &self.thing { Some(deployment) } else { None }
+    }
+
     fn accepted(&self) -> Option<&AcceptedPod> {
         if let Thing::Accepted(pod) = &self.thing { Some(pod) } else { None }
     }
@@ -129,7 +139,7 @@ impl Held {
     /// Returns the document with its last good version; None if it is not a pod.
     pub(super) fn pod_document(&self) -> Option<PodDocument> {
         match &self.thing {
-            Thing::Class(_) | Thing::RuntimeClass(_) | Thing::Data(_) => None,
+            Thing::Class(_) | Thing::RuntimeClass(_) | Thing::Data(_) | Thing::Deployment(_) => None,
             Thing::Accepted(accepted) => Some(PodDocument::Accepted(accepted.clone())),
             Thing::New(pod, _) => {
                 let last_good = self.in_force().and_then(Held::accepted).cloned();
@@ -236,19 +246,29 @@ fn keep_broken(mut old: Vec<Option<Held>>, broken: Vec<(usize, Option<Key>)>, no
     }
 }
 
-/// Rejects a new version of an immutable ConfigMap or Secret.
+/// Rejects a new version of an immutable ConfigMap or Secret, and one of a Deployment with another selector.
 fn changeable(old: &[Option<Held>], object: Object) -> Result<Object, Vec<Problem>> {
-    let Object::Data(new) = &object else { return Ok(object) };
-    let held = old.iter().flatten().filter_map(Held::data).find(|held| held.key == new.key);
-    if !held.is_some_and(|held| held.immutable) {
-        return Ok(object);
-    }
-    let Source { path, document } = new.source.clone();
-    let message =
-        "Forbidden: field is immutable when `immutable` is set; to change the values, remove the file and add it \
-                   again"
-            .to_owned();
-    Err(vec![Problem { path, document, line: None, field: Some("data".to_owned()), message }])
+    let old = || old.iter().flatten();
+    let (source, field, message) = match &object {
+        Object::Data(new) => {
+            let held = old().filter_map(Held::data).find(|held| held.key == new.key);
+            if !held.is_some_and(|held| held.immutable) {
+                return Ok(object);
+            }
+            (&new.source, "data", "field is immutable when `immutable` is set; to change the values,")
+        }
+        Object::Deployment(new) => {
+            let held = old().filter_map(Held::deployment).find(|held| held.name == new.name);
+            if held.is_none_or(|held| held.selector() == new.selector()) {
+                return Ok(object);
+            }
+            (&new.source, "spec.selector", "field is immutable; to select other pods,")
+        }
+        Object::Pod(_) | Object::PriorityClass(_) | Object::RuntimeClass(_) => return Ok(object),
+    };
+    let Source { path, document } = source.clone();
+    let message = format!("Forbidden: {message} remove the file and add it again");
+    Err(vec![Problem { path, document, line: None, field: Some(field.to_owned()), message }])
 }
 
 /// Takes the previous version of this document. After a reverted edit, this is the version that stayed in force.

@@ -1,0 +1,93 @@
+//! The objects that create pods from a template: `apps/v1`.
+
+use super::definition::kubernetes_types;
+use super::field::IntOrString;
+use super::metadata::{LabelSelector, ObjectMeta};
+use super::pod_spec::PodSpec;
+use super::scalars::Time;
+
+kubernetes_types! {
+    PodTemplateSpec {
+        metadata: Option<ObjectMeta> = "metadata",
+        spec: Option<PodSpec> = "spec",
+    }
+
+    Deployment of "apps/v1" {
+        metadata: ObjectMeta = "metadata",
+        spec: Option<DeploymentSpec> = "spec",
+        status: Option<DeploymentStatus> = "status",
+    }
+
+    DeploymentSpec {
+        min_ready_seconds: Option<i32> = "minReadySeconds",
+        paused: Option<bool> = "paused",
+        progress_deadline_seconds: Option<i32> = "progressDeadlineSeconds",
+        replicas: Option<i32> = "replicas",
+        revision_history_limit: Option<i32> = "revisionHistoryLimit",
+        selector: LabelSelector = "selector",
+        strategy: Option<DeploymentStrategy> = "strategy",
+        template: PodTemplateSpec = "template",
+    }
+
+    DeploymentStrategy {
+        rolling_update: Option<RollingUpdateDeployment> = "rollingUpdate",
+        type_: Option<String> = "type",
+    }
+
+    RollingUpdateDeployment {
+        max_surge: Option<IntOrString> = "maxSurge",
+        max_unavailable: Option<IntOrString> = "maxUnavailable",
+    }
+
+    DeploymentStatus {
+        available_replicas: Option<i32> = "availableReplicas",
+        collision_count: Option<i32> = "collisionCount",
+        conditions: Option<Vec<DeploymentCondition>> = "conditions",
+        observed_generation: Option<i64> = "observedGeneration",
+        ready_replicas: Option<i32> = "readyReplicas",
+        replicas: Option<i32> = "replicas",
+        terminating_replicas: Option<i32> = "terminatingReplicas",
+        unavailable_replicas: Option<i32> = "unavailableReplicas",
+        updated_replicas: Option<i32> = "updatedReplicas",
+    }
+
+    DeploymentCondition {
+        last_transition_time: Option<Time> = "lastTransitionTime",
+        last_update_time: Option<Time> = "lastUpdateTime",
+        message: Option<String> = "message",
+        reason: Option<String> = "reason",
+        status: String = "status",
+        type_: String = "type",
+    }
+
+    ReplicaSet of "apps/v1" {
+        metadata: ObjectMeta = "metadata",
+        spec: Option<ReplicaSetSpec> = "spec",
+        status: Option<ReplicaSetStatus> = "status",
+    }
+
+    ReplicaSetSpec {
+        min_ready_seconds: Option<i32> = "minReadySeconds",
+        replicas: Option<i32> = "replicas",
+        selector: LabelSelector = "selector",
+        template: Option<PodTemplateSpec> = "template",
+    }
+
+    ReplicaSetStatus {
+        available_replicas: Option<i32> = "availableReplicas",
+        conditions: Option<Vec<ReplicaSetCondition>> = "conditions",
+        fully_labeled_replicas: Option<i32> = "fullyLabeledReplicas",
+        observed_generation: Option<i64> = "observedGeneration",
+        ready_replicas: Option<i32> = "readyReplicas",
+        replicas: i32 = "replicas",
+        terminating_replicas: Option<i32> = "terminatingReplicas",
+    }
+
+    ReplicaSetCondition {
+        last_transition_time: Option<Time> = "lastTransitionTime",
+        message: Option<String> = "message",
+        reason: Option<String> = "reason",
+        status: String = "status",
+        type_: String = "type",
+    }
+}

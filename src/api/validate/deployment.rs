@@ -1,0 +1,167 @@
+//! Validation of a complete Deployment, with the messages of Kubernetes.
+
+use super::complaints::{complain, one_of};
+use super::{data_metadata, pod, syntax};
+use crate::api::k8s::{Deployment, DeploymentSpec, IntOrString, LabelSelector, ObjectMeta, Pod};
+use crate::api::problem::{At, Fault, Faults, FieldStep};
+use crate::api::workload::deployment::MAX_REPLICAS;
+use crate::api::workload::{label_selector, portion};
+
+const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+
+pub(crate) fn deployment(deployment: &Deployment) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    data_metadata(&deployment.metadata, "deployment", &mut faults);
+    let root = At::Root;
+    let Some(spec) = &deployment.spec else { return faults.0 };
+    numbers(spec, root.field("spec"), &mut faults);
+    let at = root.field("spec");
+    strategy(spec, at.field("strategy"), &mut faults);
+    selector(spec, root.field("spec"), &mut faults);
+    template(deployment, spec, &mut faults);
+    faults.0
+}
+
+fn numbers(spec: &DeploymentSpec, at: At<'_>, faults: &mut Faults) {
+    for (field, number) in [
+        ("replicas", spec.replicas),
+        ("minReadySeconds", spec.min_ready_seconds),
+        ("revisionHistoryLimit", spec.revision_history_limit),
+        ("progressDeadlineSeconds", spec.progress_deadline_seconds),
+    ] {
+        if let Some(number) = number.filter(|number| *number < 0) {
+            faults.invalid(at.field(field), number, NOT_NEGATIVE);
+        }
+    }
+    if let Some(replicas) = spec.replicas.filter(|replicas| *replicas > MAX_REPLICAS) {
+        faults.invalid(at.field("replicas"), replicas, format_args!("must be at most {MAX_REPLICAS} on one machine"));
+    }
+    if let Some(deadline) = spec.progress_deadline_seconds
+        && deadline <= spec.min_ready_seconds.unwrap_or_default()
+    {
+        faults.invalid(at.field("progressDeadlineSeconds"), deadline, "must be greater than minReadySeconds");
+    }
+}
+
+fn strategy(spec: &DeploymentSpec, at: At<'_>, faults: &mut Faults) {
+    let Some(strategy) = &spec.strategy else { return };
+    let type_ = strategy.type_.as_deref().unwrap_or_default();
+    one_of(Some(type_), &["Recreate", "RollingUpdate"], at.field("type"), faults);
+    let at = at.field("rollingUpdate");
+    match &strategy.rolling_update {
+        Some(_) if type_ == "Recreate" => {
+            faults.forbidden(at, "may not be specified when strategy `type` is 'Recreate'");
+        }
+        Some(rolling) => {
+            let (surge, unavailable) = (rolling.max_surge.as_ref(), rolling.max_unavailable.as_ref());
+            number_or_percentage(surge, None, at.field("maxSurge"), faults);
+            number_or_percentage(unavailable, Some(100), at.field("maxUnavailable"), faults);
+            let is_zero = |value: Option<&IntOrString>| match value {
+                Some(IntOrString::Int(number)) => *number == 0,
+                Some(IntOrString::String(text)) => portion::percent(text) == Some(0),
+                None => false,
+            };
+            if is_zero(surge) && is_zero(unavailable) {
+                let at = at.field("maxUnavailable");
+                faults.invalid(at, unavailable.map(shown).unwrap_or_default(), "may not be 0 when `maxSurge` is 0");
+            }
+        }
+        None => {}
+    }
+}
+
+fn shown(value: &IntOrString) -> String {
+    match value {
+        IntOrString::Int(number) => number.to_string(),
+        IntOrString::String(text) => text.clone(),
+    }
+}
+
+fn number_or_percentage(value: Option<&IntOrString>, most: Option<u32>, at: At<'_>, faults: &mut Faults) {
+    match value {
+        Some(IntOrString::Int(number)) if *number < 0 => faults.invalid(at, number, NOT_NEGATIVE),
+        Some(IntOrString::Int(_)) | None => {}
+        Some(IntOrString::String(text)) => match portion::percent(text) {
+            None => faults.invalid(at, text, "must be an integer or a percentage (for example 5%)"),
+            Some(percent) if most.is_some_and(|most| percent > most) => {
+                faults.invalid(at, text, "must not be greater than 100%");
+            }
+            Some(_) => {}
+        },
+    }
+}
+
+fn selector(spec: &DeploymentSpec, at: At<'_>, faults: &mut Faults) {
+    let at_selector = at.field("selector");
+    let selector = &spec.selector;
+    if label_selector::is_empty(selector) {
+        return faults.required(at_selector, "write the labels of spec.template.metadata.labels");
+    }
+    let before = faults.0.len();
+    requirements(selector, at_selector, faults);
+    let labels = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.clone()).unwrap_or_default();
+    if faults.0.len() == before && !label_selector::matches(selector, &labels) {
+        let at = at.field("template");
+        let at = at.field("metadata");
+        faults.invalid(at.field("labels"), &labels, "`selector` does not match template `labels`");
+    }
+}
+
+fn requirements(selector: &LabelSelector, at: At<'_>, faults: &mut Faults) {
+    let at_labels = at.field("matchLabels");
+    for (key, value) in selector.match_labels.iter().flatten() {
+        complain(syntax::qualified_name(key), key, at_labels.key(key), faults);
+        complain(syntax::label_value(value), value, at_labels.key(key), faults);
+    }
+    let at_expressions = at.field("matchExpressions");
+    for (i, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+        let at = at_expressions.item(i);
+        complain(syntax::qualified_name(&requirement.key), &requirement.key, at.field("key"), faults);
+        let has_values = requirement.values.as_ref().is_some_and(|values| !values.is_empty());
+        match requirement.operator.as_str() {
+            "In" | "NotIn" if !has_values => {
+                faults.required(at.field("values"), "must be specified when `operator` is 'In' or 'NotIn'");
+            }
+            "Exists" | "DoesNotExist" if has_values => {
+                faults.forbidden(
+                    at.field("values"),
+                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                );
+            }
+            operator => one_of(Some(operator), &label_selector::OPERATORS, at.field("operator"), faults),
+        }
+    }
+}
+
+/// Validates the template like a pod.
+fn template(deployment: &Deployment, spec: &DeploymentSpec, faults: &mut Faults) {
+    let template = &spec.template;
+    let (labels, annotations) =
+        template.metadata.clone().map(|metadata| (metadata.labels, metadata.annotations)).unwrap_or_default();
+    // The names of the pods derive from that of the Deployment, which was validated above.
+    let name = deployment.metadata.name.clone().filter(|name| syntax::dns_subdomain(name).is_empty());
+    let metadata = ObjectMeta {
+        name: Some(name.unwrap_or_else(|| "name".to_owned())),
+        namespace: Some("default".to_owned()),
+        uid: Some("uid".to_owned()),
+        labels,
+        annotations,
+        ..ObjectMeta::default()
+    };
+    let like_pod = Pod { metadata, spec: template.spec.clone(), status: None };
+    let of_template = ["spec", "template"].map(|field| FieldStep::Field(field.to_owned()));
+    for mut fault in pod(&like_pod) {
+        fault.at.0.splice(0..0, of_template.clone());
+        faults.0.push(fault);
+    }
+    let root = At::Root;
+    let at = root.field("spec");
+    let (at, spec) = (at.field("template"), template.spec.as_ref());
+    let at = at.field("spec");
+    if let Some(policy) = spec.and_then(|spec| spec.restart_policy.as_deref()).filter(|policy| *policy != "Always") {
+        faults.unsupported_value(at.field("restartPolicy"), policy, &["Always"]);
+    }
+    if spec.is_some_and(|spec| spec.active_deadline_seconds.is_some()) {
+        faults.forbidden(at.field("activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicaSet is not Supported");
+    }
+}

@@ -1,0 +1,92 @@
+//! A pod that a ReplicaSet creates from its template.
+
+use super::template::HASH_LABEL;
+use crate::api::defaults;
+use crate::api::document::context::Context;
+use crate::api::k8s::{self, ObjectMeta, OwnerReference, PodTemplateSpec};
+use crate::api::names::{FullName, Uid, annotation};
+use crate::api::pod::Pod;
+use crate::api::source::Source;
+use crate::api::uid;
+
+/// The maximum length of a generated name before its five random characters, as in an API server.
+const MAX_PREFIX: usize = 58;
+
+/// The ReplicaSet that owns a pod.
+#[derive(Clone, Copy, Debug)]
+pub struct OwningSet<'a> {
+    /// `NAMESPACE/DEPLOYMENT-HASH`.
+    pub name: &'a FullName,
+    pub uid: &'a Uid,
+    /// The hash of the template.
+    pub hash: &'a str,
+    /// The document of the Deployment.
+    pub source: &'a Source,
+}
+
+/// Makes a new pod. `suffix`: the end of its name, `random`: 64 hexadecimal digits, which become its digest.
+pub fn new(
+    owner: OwningSet<'_>,
+    template: &PodTemplateSpec,
+    suffix: &str,
+    random: String,
+    context: Context<'_>,
+) -> Pod {
+    let prefix = format!("{}-", owner.name.name);
+    let end = prefix.char_indices().nth(MAX_PREFIX).map_or(prefix.len(), |(end, _)| end);
+    let name = FullName::new(&owner.name.namespace, &format!("{}{suffix}", &prefix[..end]));
+    let uid = uid::of(&owner.source.path, &random);
+    let of_template = template.metadata.clone().unwrap_or_default();
+    let mut labels = of_template.labels.unwrap_or_default();
+    labels.insert(HASH_LABEL.to_owned(), owner.hash.to_owned());
+    let metadata = ObjectMeta {
+        name: Some(name.name.to_string()),
+        namespace: Some(name.namespace.to_string()),
+        generate_name: Some(prefix),
+        labels: Some(labels),
+        annotations: of_template.annotations,
+        owner_references: Some(vec![OwnerReference {
+            api_version: "apps/v1".to_owned(),
+            kind: "ReplicaSet".to_owned(),
+            name: owner.name.name.to_string(),
+            uid: owner.uid.to_string(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }]),
+        ..ObjectMeta::default()
+    };
+    let mut object = k8s::Pod { metadata, spec: template.spec.clone(), status: None };
+    defaults::apply(&mut object, &uid, context);
+    Pod { uid, name, source: owner.source.clone(), digest: random, object, ephemeral: Vec::new() }
+}
+
+/// Returns the template from which a pod was probably created, without the fields that each pod gets.
+pub fn template_of(pod: &Pod) -> PodTemplateSpec {
+    let metadata = &pod.object.metadata;
+    let mut labels = metadata.labels.clone().unwrap_or_default();
+    labels.remove(HASH_LABEL);
+    let mut annotations = metadata.annotations.clone().unwrap_or_default();
+    for key in [annotation::CONFIG_HASH, annotation::CONFIG_SEEN, annotation::CONFIG_SOURCE] {
+        annotations.remove(key);
+    }
+    let metadata = ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() };
+    let mut spec = pod.spec().clone();
+    spec.node_name = None;
+    PodTemplateSpec { metadata: Some(metadata), spec: Some(spec) }
+}
+
+/// Returns the ports of the node that each pod of this template needs: protocol and number.
+pub fn host_ports(template: &PodTemplateSpec) -> Vec<String> {
+    let spec = template.spec.iter();
+    let ports = spec.flat_map(|spec| &spec.containers).flat_map(|container| container.ports.iter().flatten());
+    let of = |port: &k8s::ContainerPort| {
+        let number = port.host_port.filter(|number| *number > 0)?;
+        Some(format!("{}/{number}", port.protocol.as_deref().unwrap_or("TCP")))
+    };
+    ports.filter_map(of).collect()
+}
+
+/// Returns the controller of a pod: kind, name and UID.
+pub fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}

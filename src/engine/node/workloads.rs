@@ -1,0 +1,150 @@
+//! Connects Deployments (`engine/workloads`) with the workers: passes them the published states of their pods, and
+//! makes the pods that they create desired.
+
+use super::Engine;
+use crate::api::k8s::PodStatus;
+use crate::api::names::{FullName, Uid};
+use crate::api::ordered::CollectOrdered;
+use crate::api::pod::Pod;
+use crate::api::priority::Classes;
+use crate::api::workload::deployment::Deployment;
+use crate::engine::control::{Reply, RequestError, RequestId};
+use crate::engine::desired::classes;
+use crate::engine::effect::Effect;
+use crate::engine::pod::record;
+use crate::engine::pod::worker::Worker;
+use crate::engine::workloads::deployment::{Rollout, RolloutInputs};
+use crate::engine::workloads::replica_set::{ReplicaSet, SeenPod};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The maximum number of times that Deployments are stepped in one step of the engine. Anything further follows in the
+/// next step.
+const ROUNDS: usize = 4;
+
+impl Engine {
+    /// Returns the Deployments in force.
+    pub fn deployments(&self) -> impl Iterator<Item = &Rollout> {
+        self.workloads.all()
+    }
+
+    pub fn deployment(&self, name: &FullName) -> Option<&Rollout> {
+        self.workloads.get(name)
+    }
+
+    /// Returns the revision of a Deployment with this name.
+    pub fn replica_set(&self, name: &FullName) -> Option<(&Rollout, &ReplicaSet)> {
+        let mut all = self.workloads.all();
+        all.find_map(|rollout| Some((rollout, rollout.sets().iter().find(|set| set.name == *name)?)))
+    }
+
+    /// Returns a number that changes whenever the API has to show something else of a Deployment.
+    pub fn workloads_version(&self) -> u64 {
+        self.workloads.version()
+    }
+
+    /// Takes the Deployments of the manifests. Before the sources are known, it also takes over the pods of earlier
+    /// runs, so that they continue (W25).
+    pub(super) fn deployments_changed(&mut self) {
+        let Engine { workloads, desired, outbox, now, .. } = self;
+        let version = workloads.version();
+        let recorded = desired.records().filter(|record| !record.is_undesired()).map(|record| &record.pod);
+        workloads.change(desired.deployments(), recorded, *now, outbox);
+        // A class that was missing may exist now.
+        workloads.touch_all();
+        if workloads.version() != version {
+            outbox.push(Effect::PublishWorkloads);
+        }
+    }
+
+    /// Steps the Deployments whose pods or manifests have changed, and then the pods that they create or delete.
+    pub(super) fn step_workloads(&mut self) {
+        if self.workloads.is_empty() || !self.desired.is_known() {
+            return;
+        }
+        let version = self.workloads.version();
+        for _ in 0..ROUNDS {
+            for (uid, _) in self.outbox.published() {
+                self.workloads.pod_changed(uid);
+            }
+            if !self.step_deployments() {
+                break;
+            }
+            self.compare();
+            self.settle_all();
+        }
+        self.workloads.write_records(self.now.boot, &mut self.outbox);
+        if self.workloads.version() != version {
+            self.outbox.push(Effect::PublishWorkloads);
+        }
+    }
+
+    fn step_deployments(&mut self) -> bool {
+        let Engine { workloads, workers, desired, config, rng, outbox, now, .. } = self;
+        let seen = |uid: &Uid| workers.get(uid).map(|worker| seen(worker));
+        let is_gone = |uid: &Uid| workers.get(uid).is_none_or(|worker| !worker.is_shown());
+        let is_taken = |name: &FullName, uid: &Uid| workers.contains_key(uid) || desired.names().is_taken(name);
+        let (priority_classes, runtime_classes) = (desired.priority_classes(), desired.runtime_classes());
+        let accept = |pod: Pod| {
+            let (classes, _) = Classes::collect(priority_classes);
+            let given = classes::give(&pod, &classes, runtime_classes).map_err(|problem| problem.message)?;
+            Ok(classes::with_values(Rc::new(pod), given).pod)
+        };
+        workloads.step(&mut RolloutInputs {
+            now: *now,
+            node_name: &config.node.name,
+            rng,
+            outbox,
+            seen: &seen,
+            is_gone: &is_gone,
+            is_taken: &is_taken,
+            accept: &accept,
+        })
+    }
+
+    /// Deletes a pod of a Deployment for a user. The Deployment creates another one.
+    ///
+    /// # Errors
+    /// There is no such pod.
+    pub(super) fn delete_replica(
+        &mut self,
+        id: RequestId,
+        uid: &Uid,
+        grace: Option<Duration>,
+    ) -> Result<Option<Reply>, RequestError> {
+        self.check_pods(std::slice::from_ref(uid))?;
+        let before = self.outbox.begun_records().len();
+        if !self.workloads.delete(uid) {
+            return Err(RequestError::UnknownPod(uid.clone()));
+        }
+        self.compare();
+        if let Some(grace) = grace {
+            self.with_worker(uid, |worker, entry, ctx| worker.shorten(grace, entry, ctx));
+            self.steps.touch(uid.clone());
+        }
+        self.settle_all();
+        let keys = [record::key(uid)].into_iter().collect_set();
+        let records = &self.outbox.begun_records()[before..];
+        self.requests.durable.answer_when_durable(id, Reply::Shortened, records, keys).transpose()
+    }
+
+    /// Returns the Deployment to which a pod belongs.
+    pub fn deployment_of(&self, uid: &Uid) -> Option<&Rc<Deployment>> {
+        self.workloads.all().find(|rollout| rollout.has(uid)).map(Rollout::deployment)
+    }
+}
+
+fn seen(worker: &Worker) -> SeenPod {
+    let status = &worker.shown.status;
+    SeenPod {
+        has_ended: worker.ending.end.is_terminal(),
+        runs: status.phase.as_deref() == Some("Running"),
+        is_ready: status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True"),
+        restarts: restarts(status),
+    }
+}
+
+fn restarts(status: &PodStatus) -> u32 {
+    let all = status.container_statuses.iter().flatten();
+    all.filter_map(|container| u32::try_from(container.restart_count).ok()).sum()
+}

@@ -1,0 +1,213 @@
+//! One revision of a Deployment: its template, and the pods that were created from it. kubectl sees it as a ReplicaSet.
+
+use crate::api::k8s::PodTemplateSpec;
+use crate::api::names::{FullName, Uid};
+use crate::api::ordered::OrderSlice;
+use crate::api::pod::Pod;
+use crate::api::time::{Boot, Wall};
+use crate::api::uid;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The annotation that ranks pods for deletion: those with a lower number go first. The default is 0.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// *(ours)* The number of pods that have ended and stay visible, for each revision.
+const ENDED: usize = 3;
+
+#[derive(Debug, Serialize)]
+pub struct ReplicaSet {
+    /// `NAMESPACE/DEPLOYMENT-HASH`.
+    pub name: FullName,
+    pub uid: Uid,
+    /// The hash of the template.
+    pub hash: String,
+    pub revision: u64,
+    #[serde(skip)]
+    pub template: Rc<PodTemplateSpec>,
+    /// The annotations of the Deployment when this was its template.
+    #[serde(skip)]
+    pub annotations: BTreeMap<String, String>,
+    #[serde(skip)]
+    pub created: Wall,
+    /// The number of pods that the roll-out assigns to this revision now.
+    pub wanted: u32,
+    pub replicas: BTreeMap<Uid, Replica>,
+    /// The deleted pods that are still terminating.
+    pub leaving: BTreeSet<Uid>,
+}
+
+/// A pod that is not deleted.
+#[derive(Debug, Serialize)]
+pub struct Replica {
+    #[serde(skip)]
+    pub pod: Rc<Pod>,
+    /// The position in the order of creation.
+    pub number: u64,
+    pub state: ReplicaState,
+}
+
+/// What is known about a replica, from worst to best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum ReplicaState {
+    /// All containers have ended for good.
+    Ended,
+    Pending,
+    Running {
+        restarts: u32,
+    },
+    Ready {
+        since: Boot,
+        restarts: u32,
+    },
+}
+
+/// The published state of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenPod {
+    pub has_ended: bool,
+    pub runs: bool,
+    pub is_ready: bool,
+    pub restarts: u32,
+}
+
+impl ReplicaState {
+    fn after(self, seen: Option<SeenPod>, now: Boot) -> ReplicaState {
+        match (self, seen) {
+            (_, Some(SeenPod { has_ended: true, .. })) => ReplicaState::Ended,
+            (ReplicaState::Ready { since, .. }, Some(SeenPod { is_ready: true, restarts, .. })) => {
+                ReplicaState::Ready { since, restarts }
+            }
+            (_, Some(SeenPod { is_ready: true, restarts, .. })) => ReplicaState::Ready { since: now, restarts },
+            (_, Some(SeenPod { runs: true, restarts, .. })) => ReplicaState::Running { restarts },
+            (_, Some(_) | None) => ReplicaState::Pending,
+        }
+    }
+}
+
+impl ReplicaSet {
+    /// Makes the revision of this template of a Deployment.
+    pub fn new(
+        deployment: &FullName,
+        hash: String,
+        revision: u64,
+        template: Rc<PodTemplateSpec>,
+        now: Wall,
+    ) -> ReplicaSet {
+        let name = FullName::new(&deployment.namespace, &format!("{}-{hash}", deployment.name));
+        let uid = Uid::from(uid::of_name("ReplicaSet", &name.namespace, &name.name));
+        ReplicaSet {
+            name,
+            uid,
+            hash,
+            revision,
+            template,
+            annotations: BTreeMap::new(),
+            created: now,
+            wanted: 0,
+            replicas: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+        }
+    }
+
+    /// Adds a pod that was created.
+    pub fn add(&mut self, pod: Rc<Pod>, number: u64) {
+        self.replicas.insert(pod.uid.clone(), Replica { pod, number, state: ReplicaState::Pending });
+    }
+
+    /// Takes over the published states of the pods. Returns true if pods were deleted.
+    pub fn observe(
+        &mut self,
+        seen: impl Fn(&Uid) -> Option<SeenPod>,
+        is_gone: impl Fn(&Uid) -> bool,
+        now: Boot,
+    ) -> bool {
+        for (uid, replica) in &mut self.replicas {
+            replica.state = replica.state.after(seen(uid), now);
+        }
+        self.leaving.retain(|uid| !is_gone(uid));
+        self.forget_ended()
+    }
+
+    /// Deletes a pod.
+    pub fn delete(&mut self, uid: &Uid) -> Option<Replica> {
+        let replica = self.replicas.remove(uid)?;
+        self.leaving.insert(uid.clone());
+        Some(replica)
+    }
+
+    /// Deletes the oldest pods that have ended. Returns true if there were any.
+    fn forget_ended(&mut self) -> bool {
+        let mut ended: Vec<(u64, Uid)> = Vec::new();
+        for (uid, replica) in &self.replicas {
+            if replica.state == ReplicaState::Ended {
+                ended.push((replica.number, uid.clone()));
+            }
+        }
+        ended.order();
+        let surplus = ended.len().saturating_sub(ENDED);
+        for (_, uid) in ended.into_iter().take(surplus) {
+            self.delete(&uid);
+        }
+        surplus > 0
+    }
+
+    fn active(&self) -> impl Iterator<Item = (&Uid, &Replica)> {
+        self.replicas.iter().filter(|(_, replica)| replica.state != ReplicaState::Ended)
+    }
+
+    /// Returns the number of pods that have not ended.
+    pub fn count(&self) -> u32 {
+        count(self.active())
+    }
+
+    pub fn ready(&self) -> u32 {
+        count(self.active().filter(|(_, replica)| matches!(replica.state, ReplicaState::Ready { .. })))
+    }
+
+    /// Returns the number of pods that have been ready for at least `min_ready`.
+    pub fn available(&self, min_ready: Duration, now: Boot) -> u32 {
+        let is_available = |replica: &Replica| match replica.state {
+            ReplicaState::Ready { since, .. } => now.since(since) >= min_ready,
+            _ => false,
+        };
+        count(self.active().filter(|(_, replica)| is_available(replica)))
+    }
+
+    /// Returns when the next pod becomes available, if it stays ready.
+    pub fn next_available(&self, min_ready: Duration, now: Boot) -> Option<Boot> {
+        let at = |replica: &Replica| match replica.state {
+            ReplicaState::Ready { since, .. } => Some(since + min_ready).filter(|at| *at > now),
+            _ => None,
+        };
+        self.active().filter_map(|(_, replica)| at(replica)).min()
+    }
+
+    /// Returns the pods to delete, in the order of a cluster: those that do not run, then those that are not ready,
+    /// then those with the lowest deletion cost, the shortest time as ready, the most restarts, and the newest.
+    pub fn surplus(&self) -> Vec<Uid> {
+        let rank = |replica: &Replica| {
+            let (state, since, restarts) = match replica.state {
+                ReplicaState::Ended | ReplicaState::Pending => (0, None, 0),
+                ReplicaState::Running { restarts } => (1, None, restarts),
+                ReplicaState::Ready { since, restarts } => (2, Some(since), restarts),
+            };
+            (state, deletion_cost(&replica.pod), Reverse(since), Reverse(restarts), Reverse(replica.number))
+        };
+        let mut all: Vec<_> = self.active().map(|(uid, replica)| (rank(replica), uid.clone())).collect();
+        all.order_by(|a, b| a.0.cmp(&b.0));
+        let surplus = all.len().saturating_sub(usize::try_from(self.wanted).unwrap_or(usize::MAX));
+        all.into_iter().take(surplus).map(|(_, uid)| uid).collect()
+    }
+}
+
+fn count<'a>(replicas: impl Iterator<Item = (&'a Uid, &'a Replica)>) -> u32 {
+    u32::try_from(replicas.count()).unwrap_or(u32::MAX)
+}
+
+fn deletion_cost(pod: &Pod) -> i32 {
+    let annotations = pod.object.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(DELETION_COST)?.parse().ok()).unwrap_or_default()
+}
