@@ -74,7 +74,7 @@ pub struct Rollout {
     record: Rewriting,
     /// When a step is due without an event.
     due: Option<Boot>,
-    /// PodCounts the changes of what the API shows.
+    /// Counts the changes of what the API shows.
     version: u64,
 }
 
@@ -451,7 +451,7 @@ impl Rollout {
         }
     }
 
-    /// PodCounts the pods, and derives the conditions.
+    /// Counts the pods, and derives the conditions.
     fn count(&mut self, inputs: &RolloutInputs<'_>) {
         let (min_ready, now) = (self.deployment.min_ready(), inputs.now);
         let sum = |of: &dyn Fn(&ReplicaSet) -> u32| self.sets.iter().map(of).sum();

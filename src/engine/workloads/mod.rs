@@ -35,7 +35,7 @@ pub struct Workloads {
     stored: BTreeMap<FullName, StoredDeployment>,
     /// The Deployments to step: their manifest has changed, or one of their pods.
     touched: BTreeSet<FullName>,
-    /// PodCounts the changes of the set of Deployments.
+    /// Counts the changes of the set of Deployments.
     version: u64,
 }
 
