@@ -508,9 +508,16 @@ fn all_wrong_types_of_a_document_are_reported_with_their_lines() {
     assert!(found[0].starts_with("/m/web.yaml:9: "), "{found:#?}");
 }
 
-const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: \
-                          {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers: \
-                          [{name: main, image: 'i:1'}]\n";
+const DEPLOYMENT: &str = r"apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: main, image: 'i:1'}]
+";
 
 #[test]
 fn a_deployment_has_the_defaults_of_the_api() {
