@@ -238,6 +238,9 @@ impl Report<'_> {
         problems.extend(more);
         problems
             .extend(self.pods.iter().filter_map(|pod| desired::classes::give(pod, &classes, &runtime_classes).err()));
+        let in_template =
+            |deployment: &Rc<Deployment>| desired::classes::missing_in_template(deployment, &classes, &runtime_classes);
+        problems.extend(self.deployments.iter().filter_map(in_template));
         self.errors_of(problems)
     }
 
@@ -283,6 +286,28 @@ mod tests {
         let mut out = Vec::new();
         let code = run(&mut out, flags, files).unwrap();
         (String::from_utf8(out).unwrap(), code)
+    }
+
+    #[test]
+    fn the_template_of_a_deployment_is_checked_like_a_pod() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("web.yaml");
+        let text = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n\
+                    \x20 selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n\
+                    \x20   spec:\n      priorityClassName: gold\n\
+                    \x20     containers: [{name: main, image: 'a b', resources: {limits: {memory: 100m}}}]\n---\n";
+        std::fs::write(&file, format!("{text}{text}")).unwrap();
+        let (out, code) = check(&Flags::default(), &[file]);
+        assert_eq!(code, 1, "{out}");
+        for part in [
+            ":10: spec.template.spec.containers[0].image: Invalid value: ",
+            "warning: ",
+            "spec.template.spec.containers[0].resources.limits[memory]",
+            "spec.template.spec.priorityClassName: no PriorityClass with name gold was found",
+            "document 2: metadata.name: Duplicate value: \"default/web\": the Deployment in ",
+        ] {
+            assert!(out.contains(part), "{part}: {out}");
+        }
     }
 
     #[test]

@@ -174,12 +174,16 @@ pub fn check_objects(text: &[u8], path: &str, context: Context<'_>) -> Checked {
     for document in documents {
         match document.object(path, Some(text), context) {
             Ok(object) => {
-                if let Object::Pod(pod) = &object {
-                    let problems = |faults| document.problems(path, Some(text), faults);
-                    checked.problems.extend(problems(validate::image_names(&pod.object)));
-                    checked.warnings.extend(problems(validate::parts_of_bytes(&pod.object)));
-                    checked.warnings.extend(problems(validate::without_effect(&pod.object)));
-                }
+                let faults = |check: fn(&k8s::Pod) -> Vec<Fault>| match &object {
+                    Object::Pod(pod) => document.problems(path, Some(text), check(&pod.object)),
+                    Object::Deployment(of) => {
+                        document.problems(path, Some(text), validate::deployment::in_template(&of.template, check))
+                    }
+                    Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Data(_) => Vec::new(),
+                };
+                checked.problems.extend(faults(validate::image_names));
+                checked.warnings.extend(faults(validate::parts_of_bytes));
+                checked.warnings.extend(faults(validate::without_effect));
                 checked.objects.push(object);
             }
             Err(more) => checked.problems.extend(more),

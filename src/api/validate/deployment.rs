@@ -2,7 +2,7 @@
 
 use super::complaints::{complain, one_of};
 use super::{data_metadata, pod, syntax};
-use crate::api::k8s::{Deployment, DeploymentSpec, IntOrString, LabelSelector, ObjectMeta, Pod};
+use crate::api::k8s::{Deployment, DeploymentSpec, IntOrString, LabelSelector, ObjectMeta, Pod, PodTemplateSpec};
 use crate::api::problem::{At, Fault, Faults, FieldStep};
 use crate::api::workload::deployment::MAX_REPLICAS;
 use crate::api::workload::{label_selector, portion};
@@ -18,7 +18,7 @@ pub(crate) fn deployment(deployment: &Deployment) -> Vec<Fault> {
     let at = root.field("spec");
     strategy(spec, at.field("strategy"), &mut faults);
     selector(spec, root.field("spec"), &mut faults);
-    template(deployment, spec, &mut faults);
+    template(&spec.template, &mut faults);
     faults.0
 }
 
@@ -133,27 +133,28 @@ fn requirements(selector: &LabelSelector, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// Validates the template like a pod.
-fn template(deployment: &Deployment, spec: &DeploymentSpec, faults: &mut Faults) {
-    let template = &spec.template;
+/// Checks a template like a pod. The faults have the field paths of a Deployment.
+pub(crate) fn in_template(template: &PodTemplateSpec, check: fn(&Pod) -> Vec<Fault>) -> Vec<Fault> {
     let (labels, annotations) =
-        template.metadata.clone().map(|metadata| (metadata.labels, metadata.annotations)).unwrap_or_default();
-    // The names of the pods derive from that of the Deployment, which was validated above.
-    let name = deployment.metadata.name.clone().filter(|name| syntax::dns_subdomain(name).is_empty());
+        template.metadata.as_ref().map(|metadata| (metadata.labels.clone(), metadata.annotations.clone())).unzip();
     let metadata = ObjectMeta {
-        name: Some(name.unwrap_or_else(|| "name".to_owned())),
+        name: Some("name".to_owned()),
         namespace: Some("default".to_owned()),
         uid: Some("uid".to_owned()),
-        labels,
-        annotations,
+        labels: labels.flatten(),
+        annotations: annotations.flatten(),
         ..ObjectMeta::default()
     };
-    let like_pod = Pod { metadata, spec: template.spec.clone(), status: None };
+    let mut faults = check(&Pod { metadata, spec: template.spec.clone(), status: None });
     let of_template = ["spec", "template"].map(|field| FieldStep::Field(field.to_owned()));
-    for mut fault in pod(&like_pod) {
+    for fault in &mut faults {
         fault.at.0.splice(0..0, of_template.clone());
-        faults.0.push(fault);
     }
+    faults
+}
+
+fn template(template: &PodTemplateSpec, faults: &mut Faults) {
+    faults.0.extend(in_template(template, pod));
     let root = At::Root;
     let at = root.field("spec");
     let (at, spec) = (at.field("template"), template.spec.as_ref());

@@ -1,11 +1,14 @@
 //! A5, D2: gives each pod the values of its PriorityClass and its RuntimeClass once for each new version of the pod.
 //! A pod whose class does not exist is not accepted: its last good version stays in force.
 
+use crate::api::k8s::PodSpec;
 use crate::api::objects::{AcceptedPod, Given, Objects, PodDocument};
 use crate::api::pod::Pod;
 use crate::api::priority::{self, Classes};
 use crate::api::problem::Problem;
 use crate::api::runtime_class::RuntimeClasses;
+use crate::api::source::Source;
+use crate::api::workload::deployment::Deployment;
 use std::rc::Rc;
 
 /// The pods of a source, with the values of their classes.
@@ -53,9 +56,32 @@ pub fn resolve(objects: Objects) -> Resolution {
 /// # Errors
 /// The first class that does not exist or contradicts the spec.
 pub fn give(pod: &Pod, classes: &Classes, runtime_classes: &RuntimeClasses) -> Result<Given, Problem> {
-    let spec = pod.spec();
-    let priority = classes.give(spec).map_err(|message| problem(pod, "spec.priorityClassName", message))?;
-    let runtime_class = runtime_classes.give(spec).map_err(|(field, message)| problem(pod, field, message))?;
+    give_spec(pod.spec(), classes, runtime_classes).map_err(|(field, message)| problem(pod, field, message))
+}
+
+/// Returns the field and the message of the first class in the template of a Deployment that does not exist or
+/// contradicts the spec.
+pub fn missing_in_template(
+    deployment: &Deployment,
+    classes: &Classes,
+    runtime_classes: &RuntimeClasses,
+) -> Option<Problem> {
+    let (field, message) = give_spec(deployment.template.spec.as_ref()?, classes, runtime_classes).err()?;
+    let Source { path, document } = deployment.source.clone();
+    Some(Problem { path, document, line: None, field: Some(format!("spec.template.{field}")), message })
+}
+
+/// Returns the values that a spec gets from its classes.
+///
+/// # Errors
+/// The field, and the message.
+fn give_spec(
+    spec: &PodSpec,
+    classes: &Classes,
+    runtime_classes: &RuntimeClasses,
+) -> Result<Given, (&'static str, String)> {
+    let priority = classes.give(spec).map_err(|message| ("spec.priorityClassName", message))?;
+    let runtime_class = runtime_classes.give(spec)?;
     Ok(Given { priority, runtime_class })
 }
 
