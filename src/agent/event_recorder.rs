@@ -5,7 +5,6 @@
 //! logged at most once a minute.
 
 use super::logging::LogDeduplicator;
-use crate::api::event_object::InvolvedKind;
 use crate::api::k8s::ContainerState;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
@@ -14,7 +13,7 @@ use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::engine::effect::{ContainerEnd, ManifestNews, Notice, Severity, Subject};
 use crate::engine::node::{Engine, PodView};
-use crate::kubectl_api::event_cache::{EventCache, Occurrence};
+use crate::kubectl_api::event_cache::{EventCache, Involved, Occurrence};
 use log::Level;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -63,15 +62,14 @@ impl EventRecorder {
             self.keep(notice);
         }
         let field_path = notice.subject.pod().zip(notice.container.as_ref()).map(|(pod, name)| pod.field_of(name));
-        let (kind, involved) = match &notice.subject {
-            Subject::Node => (InvolvedKind::Pod, None),
-            Subject::Pod(pod) => (InvolvedKind::Pod, Some((&pod.uid, &pod.name))),
-            Subject::Workload { kind, name, uid } => (*kind, Some((uid, name))),
+        let object = match &notice.subject {
+            Subject::Node => None,
+            Subject::Pod(pod) => Some(Involved::pod(&pod.uid, &pod.name)),
+            Subject::Workload { kind, name, uid } => Some(Involved { kind: *kind, uid, name }),
         };
         self.record(
             &Occurrence {
-                pod: involved,
-                kind,
+                object,
                 field_path: field_path.as_deref(),
                 severity: notice.severity,
                 reason: &notice.reason,
@@ -101,9 +99,8 @@ impl EventRecorder {
         if news {
             let message = "the pod has stopped and its manifest or object is gone; its files are being removed";
             log::info!("pod={name} reason=Removed message={message:?}");
-            let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, &Reason::Removed);
-            let kind = InvolvedKind::Pod;
-            self.record(&Occurrence { pod, kind, field_path: None, severity, reason, message }, now);
+            let (object, severity, reason) = (Some(Involved::pod(uid, name)), Severity::Normal, &Reason::Removed);
+            self.record(&Occurrence { object, field_path: None, severity, reason, message }, now);
         }
         self.cache.pod_gone(uid);
         news
@@ -121,9 +118,8 @@ impl EventRecorder {
         // The message contains only what similar ends have in common, so that they are counted as one event.
         let message = &format!("Container {container} ended with exit code {}{reason}", end.exit_code);
         let field_path = pod.field_of(container);
-        let (pod, field_path) = (Some((&pod.uid, &pod.name)), Some(field_path.as_str()));
-        let (kind, reason) = (InvolvedKind::Pod, &Reason::ContainerDied);
-        self.record(&Occurrence { pod, kind, field_path, severity, reason, message }, now);
+        let (object, field_path) = (Some(Involved::pod(&pod.uid, &pod.name)), Some(field_path.as_str()));
+        self.record(&Occurrence { object, field_path, severity, reason: &Reason::ContainerDied, message }, now);
     }
 
     /// Logs news about manifests, and records each new error as an event of the node.
@@ -145,8 +141,7 @@ impl EventRecorder {
     }
 
     pub(super) fn node_event(&mut self, severity: Severity, reason: Reason, message: &str, now: Now) {
-        let (kind, field_path, reason) = (InvolvedKind::Pod, None, &reason);
-        self.record(&Occurrence { pod: None, kind, field_path, severity, reason, message }, now);
+        self.record(&Occurrence { object: None, field_path: None, severity, reason: &reason, message }, now);
     }
 
     /// Stores an event for later clients.

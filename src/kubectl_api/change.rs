@@ -4,7 +4,7 @@ use super::asked::Asked;
 use super::change_queue::{ChangeOf, FileChange, RequestedChange};
 use super::keys::key_of;
 use super::objects::in_force;
-use super::request::{ApiRequest, Result};
+use super::request::Result;
 use super::response::ApiResponse;
 use super::state::KubectlApi;
 use super::step::{AfterAnswer, NextStep};
@@ -12,7 +12,6 @@ use crate::api::kube::edit::ManifestEdit;
 use crate::api::kube::path::ObjectPath;
 use crate::api::kube::request_body::{change_of, object};
 use crate::api::kube::resources::Kind;
-use crate::api::kube::scale;
 use crate::api::kube::status::Failure;
 use crate::api::kube::versions::Key;
 use crate::api::kube::write::{self, ObjectChange};
@@ -30,43 +29,30 @@ struct ChangeOptions {
 }
 
 impl KubectlApi {
-    /// Returns the subresource `scale` of a Deployment.
-    pub(super) fn scale(&self, asked: &Asked<'_>) -> Result<NextStep> {
-        Ok(NextStep::Respond(ApiResponse::json(&scale::of(&self.scaled(asked)?))))
-    }
-
-    /// Handles `kubectl scale`: a change of the replicas in the manifest.
-    pub(super) fn change_scale(&self, asked: &Asked<'_>, verb: &str, body: &[u8]) -> Result<NextStep> {
-        let current = scale::of(&self.scaled(asked)?);
-        let change = scale::change(asked.path, &current, &change_of(verb, asked.request.media_type, body)?)?;
-        let ObjectChange::Merge(patch) = change else { return Err(Failure::method_not_allowed()) };
-        let request = ApiRequest { media_type: "application/merge-patch+json", ..asked.request.clone() };
-        let path = ObjectPath { subresource: None, ..asked.path.clone() };
-        let asked = Asked { request: &request, path: &path, ..*asked };
-        let mut step = self.change(&asked, "patch", patch.to_string().as_bytes())?;
-        if let NextStep::Change { change, .. } = &mut step {
-            change.of.scale = true;
-        }
-        Ok(step)
-    }
-
-    /// Returns the Deployment whose scale a client asks for.
-    fn scaled(&self, asked: &Asked<'_>) -> Result<Value> {
-        let name = asked.path.name.as_deref().unwrap_or_default();
-        let object = key_of(asked.path).and_then(|key| self.object(asked.snapshot, &key));
-        object.ok_or_else(|| Failure::not_found(asked.path.resource, name))
-    }
-
     pub(super) fn change(&self, asked: &Asked<'_>, verb: &str, body: &[u8]) -> Result<NextStep> {
-        let (resource, snapshot) = (asked.path.resource, asked.snapshot);
+        let resource = asked.path.resource;
         if !resource.verbs.contains(&verb) {
             return Err(Failure::method_not_allowed());
         }
         let mut path = asked.path.clone();
-        let (mut change, body_options) = read_body(asked, verb, body, &mut path.name)?;
+        let (change, options) = read_body(asked, verb, body, &mut path.name)?;
         if let (Kind::Node, Some(change)) = (resource.kind, &change) {
             return self.change_node(asked, change);
         }
+        self.change_object(asked, verb, path, change, &options)
+    }
+
+    /// Changes or removes (`change`: None) the object at `path`. `body`: the options of a deletion.
+    pub(super) fn change_object(
+        &self,
+        asked: &Asked<'_>,
+        verb: &str,
+        path: ObjectPath,
+        mut change: Option<ObjectChange>,
+        body: &Value,
+    ) -> Result<NextStep> {
+        let (resource, snapshot, subresource) = (path.resource, asked.snapshot, path.subresource);
+        let path = ObjectPath { subresource: None, ..path };
         if resource.namespaced && path.namespace.is_none() {
             return Err(Failure::bad_request("an object of this resource needs a namespace in the path"));
         }
@@ -77,10 +63,10 @@ impl KubectlApi {
         if let (Some(change), Some(live)) = (&mut change, &live) {
             write::without_ephemeral(change, live);
         }
-        write::check(resource, &name, change.as_ref(), &body_options, source.is_some(), live.as_ref())?;
-        let options = ChangeOptions::read(asked, &body_options)?;
+        write::check(resource, &name, change.as_ref(), body, source.is_some(), live.as_ref())?;
+        let options = ChangeOptions::read(asked, body)?;
         if resource.kind == Kind::Deployment && change.is_none() {
-            deletes_pods(asked, &body_options)?;
+            deletes_pods(asked, body)?;
         }
         if let (Some(live), None) = (&live, &source) {
             return Ok(match write::controller(live) {
@@ -93,12 +79,12 @@ impl KubectlApi {
                        running pods came from; see wherry status";
             return Err(Failure::service_unavailable(why));
         }
-        let (ChangeOptions { grace, dry_run }, scale) = (options, false);
+        let ChangeOptions { grace, dry_run } = options;
         let (document, file) = source.map(|source| (source.document, source.path)).unzip();
         let (node_name, seen) = (snapshot.node_name.to_owned(), snapshot.timestamp().to_string());
         let manifest = ManifestEdit { object: path, document, change, node_name, seen };
         let log = format!("verb={verb} {}={}/{}", resource.singular, key.namespace, key.name);
-        let (of, file) = (ChangeOf { key, dry_run, scale, grace }, FileChange { file, manifest, dry_run });
+        let (of, file) = (ChangeOf { key, subresource, dry_run, grace }, FileChange { file, manifest, dry_run });
         Ok(NextStep::Change { change: Box::new(RequestedChange { of, file }), log })
     }
 }

@@ -27,10 +27,10 @@ pub struct RequestedChange {
 /// The object of a change.
 pub(super) struct ChangeOf {
     pub(super) key: Key,
+    /// The subresource that the client changes, and gets in the response. None: the object itself.
+    pub(super) subresource: Option<&'static str>,
     /// Whether to only check the change.
     pub(super) dry_run: bool,
-    /// Whether the client gets the Scale of the object.
-    pub(super) scale: bool,
     /// If the change removes a pod, the client's grace period. It can only shorten the pod's own.
     pub(super) grace: Option<Duration>,
 }
@@ -133,7 +133,7 @@ mod tests {
         let key = key_of(&object).unwrap();
         let (node_name, seen) = (String::new(), String::new());
         let manifest = ManifestEdit { object, document: None, change: None, node_name, seen };
-        let of = ChangeOf { key, dry_run: false, scale: false, grace: None };
+        let of = ChangeOf { key, subresource: None, dry_run: false, grace: None };
         RequestedChange { of, file: FileChange { file: None, manifest, dry_run: false } }
     }
 

@@ -35,14 +35,27 @@ const MAX_MESSAGE: usize = 1024;
 /// One occurrence of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Occurrence<'a> {
-    /// The pod, Deployment or ReplicaSet. None for an event of the node.
-    pub pod: Option<(&'a Uid, &'a FullName)>,
-    pub kind: InvolvedKind,
+    /// None for an event of the node.
+    pub object: Option<Involved<'a>>,
     /// The path of a container in the pod: `spec.containers{main}`.
     pub field_path: Option<&'a str>,
     pub severity: Severity,
     pub reason: &'a Reason,
     pub message: &'a str,
+}
+
+/// The object of an event, other than the node.
+#[derive(Clone, Copy, Debug)]
+pub struct Involved<'a> {
+    pub kind: InvolvedKind,
+    pub uid: &'a Uid,
+    pub name: &'a FullName,
+}
+
+impl<'a> Involved<'a> {
+    pub fn pod(uid: &'a Uid, name: &'a FullName) -> Involved<'a> {
+        Involved { kind: InvolvedKind::Pod, uid, name }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -121,9 +134,9 @@ impl EventCache {
         self.last += 1;
         let order = self.last;
         let message = cut(occurrence.message);
-        let events = match occurrence.pod {
+        let events = match occurrence.object {
             None => Some(&mut self.node),
-            Some((uid, _)) => self.pods.get_mut(uid).map(|p| &mut p.events),
+            Some(of) => self.pods.get_mut(of.uid).map(|p| &mut p.events),
         };
         let before = events.and_then(|events| {
             let at = events.iter().rposition(|e| e.equals(occurrence, message))?;
@@ -136,17 +149,16 @@ impl EventCache {
                 event
             }
             None => {
-                self.kept += usize::from(occurrence.pod.is_some());
+                self.kept += usize::from(occurrence.object.is_some());
                 let (first, last, last_boot) = (now.wall, now.wall, now.boot);
                 let (message, field_path) = (self.text(message), occurrence.field_path.map(|c| self.text(c)));
                 let (reason, severity) = (occurrence.reason.clone(), occurrence.severity);
                 Kept { id: order, order, reason, message, field_path, first, last, last_boot, count: 1, severity }
             }
         };
-        match occurrence.pod {
+        match occurrence.object {
             None => self.node.push_back(event),
-            Some((uid, name)) => {
-                let kind = occurrence.kind;
+            Some(Involved { kind, uid, name }) => {
                 let new = || OfPod { name: name.clone(), kind, gone: false, events: VecDeque::new() };
                 let pod = self.pods.entry(uid.clone()).or_insert_with(new);
                 // A forgotten pod may return under the same UID.
@@ -156,16 +168,16 @@ impl EventCache {
                 pod.events.push_back(event);
             }
         }
-        self.keep_bounds(occurrence.pod.map(|(uid, _)| uid));
+        self.keep_bounds(occurrence.object.map(|of| of.uid));
     }
 
     /// Returns the events to store for the next start, the latest first.
     pub fn kept(&self, now: Boot) -> impl Iterator<Item = KeptEvent> {
         let mut all: Vec<_> = self.present(now).collect();
         all.order_by_key(|(_, event)| std::cmp::Reverse(event.order));
-        all.into_iter().map(|(pod, event)| KeptEvent {
-            kind: pod.map_or(InvolvedKind::Pod, |(uid, _)| self.kind_of(uid)),
-            pod: pod.map(|(uid, name)| (uid.to_string(), name.namespace.to_string(), name.name.to_string())),
+        all.into_iter().map(|(of, event)| KeptEvent {
+            kind: of.map_or(InvolvedKind::Pod, |of| of.kind),
+            pod: of.map(|of| (of.uid.to_string(), of.name.namespace.to_string(), of.name.name.to_string())),
             id: event.id,
             order: event.order,
             reason: event.reason.as_str().to_owned(),
@@ -209,10 +221,6 @@ impl EventCache {
         }
     }
 
-    fn kind_of(&self, uid: &Uid) -> InvolvedKind {
-        self.pods.get(uid).map_or(InvolvedKind::Pod, |of| of.kind)
-    }
-
     /// Notes that the pod of restored events still exists, so that the events do not expire.
     pub fn pod_exists(&mut self, uid: &Uid) {
         if let Some(pod) = self.pods.get_mut(uid) {
@@ -230,14 +238,14 @@ impl EventCache {
     /// Writes the events after this order as items of a list, with commas between them, until `out` is `enough` bytes
     /// long. Returns whether more events follow.
     pub fn write_items(&self, after: &mut Option<u64>, now: Boot, enough: usize, out: &mut Vec<u8>) -> bool {
-        for (pod, event) in self.in_order(after.unwrap_or_default(), now) {
+        for (of, event) in self.in_order(after.unwrap_or_default(), now) {
             if out.len() >= enough {
                 return true;
             }
             if after.is_some() {
                 out.push(b',');
             }
-            self.write(pod, event, out);
+            self.write(of, event, out);
             *after = Some(event.order);
         }
         false
@@ -256,12 +264,12 @@ impl EventCache {
         if lost > 0 {
             out.extend_from_slice(format!("{{\"type\":\"LOST\",\"count\":{lost}}}\n").as_bytes());
         }
-        for (pod, event) in self.in_order(position.sent, now) {
+        for (of, event) in self.in_order(position.sent, now) {
             if out.len() >= enough {
                 return true;
             }
             let kind = if event.id > position.complete { "ADDED" } else { "MODIFIED" };
-            self.write_line(kind, pod, event, out);
+            self.write_line(kind, of, event, out);
             position.sent = event.order;
         }
         position.complete = position.sent;
@@ -278,30 +286,31 @@ impl EventCache {
     }
 
     /// Returns the events after this order, sorted by their last occurrence.
-    fn in_order(&self, after: u64, now: Boot) -> Vec<(Option<(&Uid, &FullName)>, &Kept)> {
+    fn in_order(&self, after: u64, now: Boot) -> Vec<(Option<Involved<'_>>, &Kept)> {
         let mut rest: Vec<_> = self.present(now).filter(|(_, event)| event.order > after).collect();
         rest.order_by_key(|(_, event)| event.order);
         rest
     }
 
-    fn present(&self, now: Boot) -> impl Iterator<Item = (Option<(&Uid, &FullName)>, &Kept)> {
+    fn present(&self, now: Boot) -> impl Iterator<Item = (Option<Involved<'_>>, &Kept)> {
         let of_node = self.node.iter().filter(move |e| !e.is_over(now)).map(|e| (None, e));
         let of_pods = self.pods.iter().flat_map(move |(uid, p)| {
             let there = p.events.iter().filter(move |e| !(p.gone && e.is_over(now)));
-            there.map(move |e| (Some((uid, &p.name)), e))
+            let of = Involved { kind: p.kind, uid, name: &p.name };
+            there.map(move |e| (Some(of), e))
         });
         of_node.chain(of_pods)
     }
 
-    fn name_of(&self, pod: Option<(&Uid, &FullName)>, event: &Kept) -> String {
-        format!("{}.{:x}", pod.map_or(self.node_name.as_str(), |(_, name)| &*name.name), event.id)
+    fn name_of(&self, of: Option<Involved<'_>>, event: &Kept) -> String {
+        format!("{}.{:x}", of.map_or(self.node_name.as_str(), |of| &*of.name.name), event.id)
     }
 
     /// Calls `f` with the namespace, the name and the order of each event. An event with a new order has occurred
     /// again.
     pub fn each(&self, now: Boot, f: &mut dyn FnMut(&str, String, u64)) {
-        for (pod, event) in self.present(now) {
-            f(pod.map_or(NODE_NAMESPACE, |(_, name)| &*name.namespace), self.name_of(pod, event), event.order);
+        for (of, event) in self.present(now) {
+            f(of.map_or(NODE_NAMESPACE, |of| &*of.name.namespace), self.name_of(of, event), event.order);
         }
     }
 
@@ -310,11 +319,11 @@ impl EventCache {
         let (_, id) = name.rsplit_once('.')?;
         let id = u64::from_str_radix(id, 16).ok()?;
         let mut found = self.present(now).filter(|(_, event)| event.id == id);
-        let (pod, event) = found.find(|(pod, event)| {
-            pod.map_or(NODE_NAMESPACE, |(_, name)| &*name.namespace) == namespace && self.name_of(*pod, event) == name
+        let (of, event) = found.find(|(of, event)| {
+            of.map_or(NODE_NAMESPACE, |of| &*of.name.namespace) == namespace && self.name_of(*of, event) == name
         })?;
         let mut out = Vec::new();
-        self.write(pod, event, &mut out);
+        self.write(of, event, &mut out);
         serde_json::from_slice(&out).ok()
     }
 
@@ -391,27 +400,27 @@ impl EventCache {
         }
     }
 
-    fn write_line(&self, kind: &str, pod: Option<(&Uid, &FullName)>, event: &Kept, out: &mut Vec<u8>) {
+    fn write_line(&self, kind: &str, of: Option<Involved<'_>>, event: &Kept, out: &mut Vec<u8>) {
         out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
-        self.write(pod, event, out);
+        self.write(of, event, out);
         out.extend_from_slice(b"}\n");
     }
 
     /// Writes an event as a JSON object of the API (core/v1).
-    fn write(&self, pod: Option<(&Uid, &FullName)>, event: &Kept, out: &mut Vec<u8>) {
-        let name = pod.map_or(self.node_name.as_str(), |(_, name)| &*name.name);
-        let namespace = pod.map_or(NODE_NAMESPACE, |(_, name)| &*name.namespace);
+    fn write(&self, of: Option<Involved<'_>>, event: &Kept, out: &mut Vec<u8>) {
+        let name = of.map_or(self.node_name.as_str(), |of| &*of.name.name);
+        let namespace = of.map_or(NODE_NAMESPACE, |of| &*of.name.namespace);
         let time = |at: Wall| at.timestamp().map(|t| format!("{t:.3}"));
-        let (kind, api_version) = pod.map_or(("Node", "v1"), |(uid, _)| self.kind_of(uid).in_api());
+        let (kind, api_version) = of.map_or(("Node", "v1"), |of| of.kind.in_api());
         let object = EventObject {
             kind: "Event",
             api_version: "v1",
             metadata: Metadata { name: format!("{name}.{:x}", event.id), namespace },
             involved_object: InvolvedObject {
                 kind,
-                namespace: pod.map(|_| namespace),
+                namespace: of.map(|_| namespace),
                 name,
-                uid: pod.map_or(name, |(uid, _)| uid.as_str()),
+                uid: of.map_or(name, |of| of.uid.as_str()),
                 api_version,
                 field_path: event.field_path.as_deref(),
             },
@@ -448,8 +457,8 @@ mod tests {
 
     fn occurrence<'a>(pod: &'a (Uid, FullName), reason: &'a Reason, message: &'a str) -> Occurrence<'a> {
         let severity = if *reason == Reason::BackOff { Severity::Warning } else { Severity::Normal };
-        let (kind, field_path) = (InvolvedKind::Pod, Some("spec.containers{main}"));
-        Occurrence { pod: Some((&pod.0, &pod.1)), kind, field_path, severity, reason, message }
+        let (object, field_path) = (Some(Involved::pod(&pod.0, &pod.1)), Some("spec.containers{main}"));
+        Occurrence { object, field_path, severity, reason, message }
     }
 
     fn pod(name: &str) -> (Uid, FullName) {
@@ -524,7 +533,7 @@ mod tests {
         });
         assert!(fewest.min() >= Some(20));
         for i in 0..300 {
-            let node = Occurrence { pod: None, ..occurrence(&calm, &Reason::Conflict, "") };
+            let node = Occurrence { object: None, ..occurrence(&calm, &Reason::Conflict, "") };
             event_cache.record(&Occurrence { message: &format!("{i}"), ..node }, at(302));
         }
         assert_eq!(event_cache.counts(), (42, 1000, 100));
@@ -536,7 +545,7 @@ mod tests {
         let (gone, lives) = (pod("gone"), pod("lives"));
         event_cache.record(&occurrence(&gone, &Reason::Started, "x"), at(0));
         event_cache.record(&occurrence(&lives, &Reason::Started, "x"), at(0));
-        event_cache.record(&Occurrence { pod: None, ..occurrence(&lives, &Reason::Starting, "wherry") }, at(0));
+        event_cache.record(&Occurrence { object: None, ..occurrence(&lives, &Reason::Starting, "wherry") }, at(0));
         event_cache.record(&occurrence(&gone, &Reason::Killing, "y"), at(100));
         event_cache.pod_gone(&gone.0);
         let names = |now| -> Vec<String> {
@@ -617,7 +626,7 @@ mod tests {
         before.record(&occurrence(&web, &Reason::BackOff, "again"), at(0));
         before.record(&occurrence(&gone, &Reason::Started, "Started container main"), at(1));
         before.record(&occurrence(&web, &Reason::BackOff, "again"), at(2));
-        let node = Occurrence { pod: None, field_path: None, ..occurrence(&web, &Reason::Starting, "hello") };
+        let node = Occurrence { object: None, field_path: None, ..occurrence(&web, &Reason::Starting, "hello") };
         before.record(&node, at(3));
         let mut after = EventCache::new("lab");
         after.restore(before.kept(at(4).boot).collect(), at(4).boot);

@@ -171,27 +171,22 @@ impl KubectlApi {
 
     fn follow_workloads(&mut self, snapshot: &Snapshot<'_>) {
         let mut workloads = BTreeMap::new();
-        let mut uids = BTreeMap::new();
         for rollout in snapshot.engine.deployments() {
             let deployment = rollout.deployment();
             let deployment = (Kind::Deployment, &deployment.name, &deployment.uid);
             let sets = rollout.sets().iter().map(|set| (Kind::ReplicaSet, &set.name, &set.uid));
             for (kind, FullName { namespace, name }, uid) in [deployment].into_iter().chain(sets) {
-                let key = key(kind, namespace, name);
-                workloads.insert(key.clone(), rollout.version());
-                uids.insert(key, uid);
+                workloads.insert(key(kind, namespace, name), (uid.clone(), rollout.version()));
             }
         }
-        let before = std::mem::replace(&mut self.objects.workloads, workloads.clone());
+        let before = std::mem::take(&mut self.objects.workloads);
         for old in before.keys().filter(|old| !workloads.contains_key(old)) {
             self.objects.removed(old);
         }
-        for (key, version) in workloads {
-            if before.get(&key) != Some(&version) {
-                let uid = uids.get(&key).map_or("", |uid| uid.as_str());
-                self.objects.changed(&key, uid, snapshot.now.wall);
-            }
+        for (key, now) in workloads.iter().filter(|(key, now)| before.get(*key) != Some(*now)) {
+            self.objects.changed(key, now.0.as_str(), snapshot.now.wall);
         }
+        self.objects.workloads = workloads;
     }
 
     fn follow_events(&mut self, snapshot: &Snapshot<'_>) {

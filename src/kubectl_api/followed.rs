@@ -4,6 +4,7 @@ use super::keys::bare;
 use crate::api::data_object::DataObjects;
 use crate::api::kube::pod_notes::PodNotes;
 use crate::api::kube::versions::{Key, Versions};
+use crate::api::names::Uid;
 use crate::api::time::{Boot, Wall};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +26,8 @@ pub(super) struct Objects {
     pub(super) data: DataObjects,
     /// The PriorityClasses and RuntimeClasses, with their content.
     pub(super) classes: BTreeMap<Key, Value>,
-    /// The Deployments and ReplicaSets, with the number of changes of the Deployment.
-    pub(super) workloads: BTreeMap<Key, u64>,
+    /// The Deployments and ReplicaSets: their UIDs, and the numbers of changes of their Deployments.
+    pub(super) workloads: BTreeMap<Key, (Uid, u64)>,
     pub(super) node: Value,
     pub(super) node_read: Option<Boot>,
     /// When each object was first seen, for objects without a creation time of their own.

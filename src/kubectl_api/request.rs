@@ -20,7 +20,7 @@ pub struct VerifiedClient {
 }
 
 /// A request, without its body.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ApiRequest<'a> {
     pub id: RequestId,
     pub method: &'a str,

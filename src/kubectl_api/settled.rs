@@ -177,7 +177,7 @@ impl KubectlApi {
                 self.future(snapshot, key, edited.object.clone(), live)
             }
         };
-        let object = if of.scale { scale::of(&object) } else { object };
+        let object = if of.subresource == Some("scale") { scale::of(&object) } else { object };
         let mut response = ApiResponse::json(&object);
         if edited.outcome == EditOutcome::Created {
             response.status = 201;
