@@ -25,7 +25,6 @@ const NO_DEADLINE: i32 = i32::MAX;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deployment {
     pub name: FullName,
-    /// Depends on the namespace and the name alone, so that it stays when the manifest changes.
     pub uid: Uid,
     /// With all defaults, except for the template, which is empty.
     pub object: k8s::Deployment,
@@ -45,6 +44,12 @@ pub enum Strategy {
     Recreate,
     /// At least one of the two numbers is not zero.
     Rolling { surge: u32, unavailable: u32 },
+}
+
+/// Returns the UID of a Deployment. It depends on the namespace and the name alone, so that it stays when the manifest
+/// changes.
+pub fn uid(name: &FullName) -> Uid {
+    Uid::from(uid::of_name("Deployment", &name.namespace, &name.name))
 }
 
 /// Fills in the defaults of the API.
@@ -72,7 +77,7 @@ impl Deployment {
         let metadata = &mut object.metadata;
         let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
         let name = FullName::new(&namespace.unwrap_or_default(), &name.unwrap_or_default());
-        let uid = Uid::from(uid::of_name("Deployment", &name.namespace, &name.name));
+        let uid = uid(&name);
         metadata.uid = Some(uid.to_string());
         metadata.creation_timestamp = None;
         let template = object.spec.as_mut().map(|spec| std::mem::take(&mut spec.template)).unwrap_or_default();
@@ -125,9 +130,8 @@ impl Deployment {
             value.and_then(|value| portion::of(value, self.replicas(), rounding)).unwrap_or_default()
         };
         let surge = number(rolling.and_then(|r| r.max_surge.as_ref()), Rounding::Up);
-        let unavailable = number(rolling.and_then(|r| r.max_unavailable.as_ref()), Rounding::Down);
-        let unavailable = if surge == 0 { unavailable.max(1) } else { unavailable };
-        Strategy::Rolling { surge, unavailable: unavailable.min(self.replicas()).max(u32::from(surge == 0)) }
+        let unavailable = number(rolling.and_then(|r| r.max_unavailable.as_ref()), Rounding::Down).min(self.replicas());
+        Strategy::Rolling { surge, unavailable: if surge == 0 { unavailable.max(1) } else { unavailable } }
     }
 }
 

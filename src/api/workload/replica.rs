@@ -60,6 +60,11 @@ pub fn new(
     Pod { uid, name, source: owner.source.clone(), digest: random, object, ephemeral: Vec::new() }
 }
 
+/// Returns when the pod was created; None if it does not say so.
+pub fn created(pod: &Pod) -> Option<jiff::Timestamp> {
+    pod.object.metadata.annotations.as_ref()?.get(annotation::CONFIG_SEEN)?.parse().ok()
+}
+
 /// Returns the template from which a pod was probably created, without the fields that each pod gets.
 pub fn template_of(pod: &Pod) -> PodTemplateSpec {
     let metadata = &pod.object.metadata;

@@ -6,7 +6,6 @@ use crate::engine::control::{LONGEST_GRACE, Reply, RequestError, RequestId};
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
-use crate::engine::pod::record;
 use crate::engine::pod::worker::Worker;
 use std::time::Duration;
 
@@ -75,7 +74,6 @@ impl Engine {
             self.settle_all();
         }
         let reply = Reply::Evicted { pod };
-        let keys = [record::key(uid)].into();
-        self.requests.durable.answer_when_durable(id, reply, &self.outbox.begun_records()[before..], keys).transpose()
+        self.answer_durably(id, reply, std::slice::from_ref(uid), before)
     }
 }

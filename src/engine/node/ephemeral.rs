@@ -5,7 +5,6 @@ use crate::api::ephemeral_request::{self, Invalid};
 use crate::api::k8s;
 use crate::engine::control::ephemeral::Origin;
 use crate::engine::control::{EphemeralRequest, Reply, RequestError, RequestId};
-use crate::engine::pod::record;
 
 /// Returns an error for each new container that has a security context of its own.
 fn privileges(list: &[k8s::EphemeralContainer], existing: &[k8s::EphemeralContainer]) -> Vec<Invalid> {
@@ -49,7 +48,6 @@ impl Engine {
             self.steps.touch(uid.clone());
             self.settle_all();
         }
-        let (reply, keys) = (Reply::Ephemeral(names), [record::key(&uid)].into());
-        self.requests.durable.answer_when_durable(id, reply, &self.outbox.begun_records()[before..], keys).transpose()
+        self.answer_durably(id, Reply::Ephemeral(names), std::slice::from_ref(&uid), before)
     }
 }

@@ -122,9 +122,21 @@ impl Engine {
             self.steps.touch(uid.clone());
         }
         self.settle_all();
+        self.answer_durably(id, Reply::Shortened, &uids, before)
+    }
+
+    /// Answers a request as soon as its change would remain even if Wherry were killed. `before` is the number of
+    /// changed records before the change of these pods.
+    pub(super) fn answer_durably(
+        &mut self,
+        id: RequestId,
+        reply: Reply,
+        uids: &[Uid],
+        before: usize,
+    ) -> Result<Option<Reply>, RequestError> {
         let keys = uids.iter().map(record::key).collect_set();
         let records = &self.outbox.begun_records()[before..];
-        self.requests.durable.answer_when_durable(id, Reply::Shortened, records, keys).transpose()
+        self.requests.durable.answer_when_durable(id, reply, records, keys).transpose()
     }
 
     pub(super) fn check_pods(&self, uids: &[Uid]) -> Result<(), RequestError> {
@@ -167,12 +179,9 @@ impl Engine {
                 Completed | Undesired | NotFound => false,
             }
         };
-        let pods = drained.pods.iter().filter(depends);
-        let keys = pods.map(|pod| record::key(&Uid::from(pod.uid.as_str()))).collect_set();
-        self.requests
-            .durable
-            .answer_when_durable(id, Reply::Drained(drained), &self.outbox.begun_records()[before..], keys)
-            .transpose()
+        let uids = drained.pods.iter().filter(depends).map(|pod| Uid::from(pod.uid.as_str()));
+        let uids: Vec<Uid> = uids.collect();
+        self.answer_durably(id, Reply::Drained(drained), &uids, before)
     }
 
     fn drain_outcome(&self, uid: &Uid) -> DrainOutcome {

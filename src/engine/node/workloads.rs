@@ -4,14 +4,11 @@
 use super::Engine;
 use crate::api::k8s::PodStatus;
 use crate::api::names::{FullName, Uid};
-use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::priority::Classes;
-use crate::api::workload::deployment::Deployment;
 use crate::engine::control::{Reply, RequestError, RequestId};
 use crate::engine::desired::classes;
 use crate::engine::effect::Effect;
-use crate::engine::pod::record;
 use crate::engine::pod::worker::Worker;
 use crate::engine::workloads::deployment::{Rollout, RolloutInputs};
 use crate::engine::workloads::replica_set::{ReplicaSet, SeenPod};
@@ -38,43 +35,31 @@ impl Engine {
         all.find_map(|rollout| Some((rollout, rollout.sets().iter().find(|set| set.name == *name)?)))
     }
 
-    /// Returns a number that changes whenever the API has to show something else of a Deployment.
-    pub fn workloads_version(&self) -> u64 {
-        self.workloads.version()
-    }
-
     /// Takes the Deployments of the manifests. Before the sources are known, it also takes over the pods of earlier
     /// runs, so that they continue (W25).
     pub(super) fn deployments_changed(&mut self) {
         let Engine { workloads, desired, outbox, now, .. } = self;
-        let version = workloads.version();
+        workloads.change(desired.deployments(), *now, outbox);
         let recorded = desired.records().filter(|record| !record.is_undesired()).map(|record| &record.pod);
-        workloads.change(desired.deployments(), recorded, *now, outbox);
-        // A class that was missing may exist now.
-        workloads.touch_all();
-        if workloads.version() != version {
-            outbox.push(Effect::PublishWorkloads);
-        }
+        workloads.adopt(recorded, *now);
     }
 
     /// Steps the Deployments whose pods or manifests have changed, and then the pods that they create or delete.
     pub(super) fn step_workloads(&mut self) {
-        if self.workloads.is_empty() || !self.desired.is_known() {
-            return;
-        }
-        let version = self.workloads.version();
-        for _ in 0..ROUNDS {
-            for (uid, _) in self.outbox.published() {
-                self.workloads.pod_changed(uid);
+        if self.desired.is_known() && !self.workloads.is_empty() {
+            for _ in 0..ROUNDS {
+                for (uid, _) in self.outbox.published() {
+                    self.workloads.pod_changed(uid);
+                }
+                if !self.step_deployments() {
+                    break;
+                }
+                self.compare();
+                self.settle_all();
             }
-            if !self.step_deployments() {
-                break;
-            }
-            self.compare();
-            self.settle_all();
+            self.workloads.write_records(self.now.boot, &mut self.outbox);
         }
-        self.workloads.write_records(self.now.boot, &mut self.outbox);
-        if self.workloads.version() != version {
+        if self.workloads.take_changed() {
             self.outbox.push(Effect::PublishWorkloads);
         }
     }
@@ -123,14 +108,7 @@ impl Engine {
             self.steps.touch(uid.clone());
         }
         self.settle_all();
-        let keys = [record::key(uid)].into_iter().collect_set();
-        let records = &self.outbox.begun_records()[before..];
-        self.requests.durable.answer_when_durable(id, Reply::Shortened, records, keys).transpose()
-    }
-
-    /// Returns the Deployment to which a pod belongs.
-    pub fn deployment_of(&self, uid: &Uid) -> Option<&Rc<Deployment>> {
-        self.workloads.all().find(|rollout| rollout.has(uid)).map(Rollout::deployment)
+        self.answer_durably(id, Reply::Shortened, std::slice::from_ref(uid), before)
     }
 }
 

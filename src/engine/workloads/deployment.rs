@@ -3,7 +3,7 @@
 
 use super::progress::{self, PodCounts, RolloutCondition, RolloutGoal, RolloutProgress, RolloutStep};
 use super::record::{self, StoredDeployment, StoredRevision};
-use super::replica_set::{Replica, ReplicaSet, ReplicaState, SeenPod};
+use super::replica_set::{self, Replica, ReplicaSet, ReplicaState, SeenPod};
 use super::rolling::{self, RevisionSize, RollingLimits};
 use crate::api::document::context::Context;
 use crate::api::names::{FullName, Uid};
@@ -16,7 +16,7 @@ use crate::api::workload::replica::{self, OwningSet};
 use crate::api::workload::template;
 use crate::engine::effect::{RecordChange, Severity, Subject};
 use crate::engine::outbox::Outbox;
-use crate::engine::owner;
+use crate::engine::owner::Owner;
 use crate::engine::rewriting::Rewriting;
 use crate::engine::rng::Rng;
 use serde::Serialize;
@@ -27,6 +27,12 @@ use std::time::Duration;
 /// *(ours)* How long a roll-out waits after a start of Wherry for the states of the pods that it finds: as long as
 /// their states are unknown, it must not treat them as unavailable.
 const SETTLING: Duration = Duration::from_secs(60);
+/// *(ours)* The maximum number of pods of all Deployments, with those that are terminating. A short manifest can ask
+/// for any number of pods, and each needs memory.
+pub const MAX_PODS: usize = 1000;
+/// *(ours)* The maximum size of the templates of all revisions of a Deployment, in bytes of JSON. Above it, the oldest
+/// ones without pods are forgotten. The record has all of them, and may have 4 MiB.
+const HISTORY_BYTES: usize = 1 << 20;
 /// The maximum number of names that are tried for a new pod.
 const DRAWS: usize = 100;
 /// The annotations of a Deployment that its ReplicaSets do not get.
@@ -69,8 +75,6 @@ pub struct Rollout {
     progressing: RolloutCondition,
     /// Why the last pod could not be created.
     failure: Option<RolloutCondition>,
-    /// The old pods occupy ports of the node that the new ones need.
-    in_place: bool,
     record: Rewriting,
     /// When a step is due without an event.
     due: Option<Boot>,
@@ -94,7 +98,6 @@ impl Rollout {
             available: RolloutCondition::default(),
             progressing: RolloutCondition::default(),
             failure: None,
-            in_place: false,
             record: Rewriting::default(),
             due: None,
             version: 0,
@@ -122,6 +125,7 @@ impl Rollout {
             }
         }
         self.sets.order_by_key(|set| set.revision);
+        self.inherit();
         if stored.digest != self.deployment.digest {
             self.record.changed();
         }
@@ -134,8 +138,8 @@ impl Rollout {
         };
         let labels = pod.object.metadata.labels.as_ref();
         let Some(hash) = labels.and_then(|labels| labels.get(template::HASH_LABEL)) else { return false };
-        let wanted = ReplicaSet::new(&self.deployment.name, hash.clone(), 0, Rc::default(), now.wall);
-        if wanted.uid.as_str() != owner.uid || wanted.name.namespace != pod.name.namespace {
+        let (name, uid) = replica_set::identity(&self.deployment.name, hash);
+        if uid.as_str() != owner.uid || name.namespace != pod.name.namespace {
             return false;
         }
         self.pods_created += 1;
@@ -145,9 +149,9 @@ impl Rollout {
             Some(at) => &mut self.sets[at],
             None => {
                 // The record is lost. The template can be found in the pod.
-                let set = ReplicaSet { template: Rc::new(replica::template_of(pod)), ..wanted };
+                let template = Rc::new(replica::template_of(pod));
                 self.record.changed();
-                self.sets.insert(0, set);
+                self.sets.insert(0, ReplicaSet::new(&self.deployment.name, hash.clone(), 0, template, now.wall));
                 &mut self.sets[0]
             }
         };
@@ -164,6 +168,17 @@ impl Rollout {
             self.record.changed();
         }
         self.deployment = deployment;
+        self.inherit();
+    }
+
+    /// Gives the annotations of the Deployment to the revision of its template.
+    fn inherit(&mut self) {
+        let Some(newest) = self.sets.last_mut().filter(|newest| newest.hash == self.deployment.hash) else { return };
+        let annotations = inherited(&self.deployment);
+        if newest.annotations != annotations {
+            newest.annotations = annotations;
+            self.record.changed();
+        }
     }
 
     pub fn deployment(&self) -> &Rc<Deployment> {
@@ -234,16 +249,32 @@ impl Rollout {
         available.chain(times_out).chain(self.settling).min()
     }
 
-    /// Compares the Deployment with its pods. Returns true if pods were created or deleted.
-    pub fn step(&mut self, inputs: &mut RolloutInputs<'_>) -> bool {
+    /// Returns true if a pod could not be created.
+    pub fn lacks_pods(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Returns the number of pods that need memory: also those that have ended or are terminating.
+    pub fn pods_there(&self) -> usize {
+        self.sets.iter().map(|set| set.replicas.len() + set.leaving.len()).sum()
+    }
+
+    /// Takes over the published states of the pods. Returns true if pods were deleted.
+    pub fn observe(&mut self, inputs: &RolloutInputs<'_>) -> bool {
         let mut changed = false;
         for set in &mut self.sets {
             changed |= set.observe(inputs.seen, inputs.is_gone, inputs.now.boot);
         }
         self.settle(inputs.now.boot);
+        changed
+    }
+
+    /// Compares the Deployment with its pods. Returns true if pods were created or deleted. `room`: how many pods may
+    /// be created, by all Deployments.
+    pub fn step(&mut self, room: &mut usize, inputs: &mut RolloutInputs<'_>) -> bool {
         self.choose_revision(inputs);
         self.resize(inputs);
-        changed |= self.replace(inputs);
+        let changed = self.replace(room, inputs);
         self.forget_revisions();
         self.count(inputs);
         self.due = self.next_step(inputs.now.boot);
@@ -264,32 +295,38 @@ impl Rollout {
     }
 
     /// Makes the revision of the present template the newest one.
-    fn choose_revision(&mut self, inputs: &RolloutInputs<'_>) {
-        if !self.is_current() {
-            if self.deployment.is_paused() {
-                return;
+    fn choose_revision(&mut self, inputs: &mut RolloutInputs<'_>) {
+        if self.is_current() || self.deployment.is_paused() {
+            return;
+        }
+        let Deployment { name, hash, template, .. } = &*self.deployment;
+        let next = self.revision() + 1;
+        let (set, step) = match self.sets.iter().position(|set| set.hash == *hash) {
+            Some(at) => (ReplicaSet { revision: next, ..self.sets.remove(at) }, RolloutStep::Found),
+            None => {
+                let set = ReplicaSet::new(name, hash.clone(), next, template.clone(), inputs.now.wall);
+                (set, RolloutStep::Created)
             }
-            let Deployment { name, hash, template, .. } = &*self.deployment;
-            let next = self.revision() + 1;
-            let (set, step) = match self.sets.iter().position(|set| set.hash == *hash) {
-                Some(at) => (ReplicaSet { revision: next, ..self.sets.remove(at) }, RolloutStep::Found),
-                None => {
-                    let set = ReplicaSet::new(name, hash.clone(), next, template.clone(), inputs.now.wall);
-                    (set, RolloutStep::Created)
-                }
-            };
-            self.sets.push(set);
-            self.progress = RolloutProgress::Moving { step, last: inputs.now.boot };
-            self.in_place = false;
-            self.record.changed();
+        };
+        self.sets.push(set);
+        self.inherit();
+        self.progress = RolloutProgress::Moving { step, last: inputs.now.boot };
+        self.record.changed();
+        if let (Strategy::Rolling { surge: 1.., .. }, Some(port)) = (self.deployment.strategy(), self.port_in_use()) {
+            let message = format!(
+                "The old pods have the port {port} of the node, so a new pod starts only after an old one has ended; \
+                 maxSurge has no effect on this roll-out"
+            );
+            let subject = Subject::deployment(&self.deployment);
+            inputs.outbox.emit(subject, Severity::Normal, Reason::ReplacingInPlace, message);
         }
-        let annotations = inherited(&self.deployment);
-        if let Some(newest) = self.sets.last_mut()
-            && newest.annotations != annotations
-        {
-            newest.annotations = annotations;
-            self.record.changed();
-        }
+    }
+
+    /// Returns a port of the node that old pods have and new ones need.
+    fn port_in_use(&self) -> Option<String> {
+        let old = self.sets.iter().rev().skip(1).filter(|set| set.wanted > 0);
+        let ports = replica::host_ports(&self.deployment.template);
+        old.flat_map(|set| replica::host_ports(&set.template)).find(|port| ports.contains(port))
     }
 
     /// Decides how many pods each revision has.
@@ -297,7 +334,7 @@ impl Rollout {
         let (min_ready, now) = (self.deployment.min_ready(), inputs.now.boot);
         let of = |set: &ReplicaSet| RevisionSize { wanted: set.wanted, available: set.available(min_ready, now) };
         let mut sizes: Vec<RevisionSize> = self.sets.iter().map(of).collect();
-        let limits = self.limits(inputs);
+        let limits = self.limits();
         self.scale(limits, &mut sizes);
         if !self.deployment.is_paused() {
             match self.deployment.strategy() {
@@ -326,24 +363,15 @@ impl Rollout {
 
     /// Returns the limits of the roll-out. If the old pods have ports of the node that the new ones need, no new pod
     /// could start before an old one has ended, so pods are replaced in place.
-    fn limits(&mut self, inputs: &mut RolloutInputs<'_>) -> RollingLimits {
+    fn limits(&self) -> RollingLimits {
         let replicas = self.deployment.replicas();
-        let Strategy::Rolling { surge, unavailable } = self.deployment.strategy() else {
-            return RollingLimits { replicas, surge: 0, unavailable: replicas };
-        };
-        let in_the_way = self.sets.iter().rev().skip(1).filter(|set| set.wanted > 0);
-        let ports = replica::host_ports(&self.deployment.template);
-        let conflict = in_the_way.flat_map(|set| replica::host_ports(&set.template)).find(|port| ports.contains(port));
-        let Some(port) = conflict.filter(|_| surge > 0) else { return RollingLimits { replicas, surge, unavailable } };
-        if !std::mem::replace(&mut self.in_place, true) {
-            let message = format!(
-                "The old pods have the port {port} of the node, so a new pod starts only after an old one has ended; \
-                 maxSurge has no effect on this roll-out"
-            );
-            let subject = Subject::deployment(&self.deployment);
-            inputs.outbox.emit(subject, Severity::Normal, Reason::ReplacingInPlace, message);
+        match self.deployment.strategy() {
+            Strategy::Recreate => RollingLimits { replicas, surge: 0, unavailable: replicas },
+            Strategy::Rolling { unavailable, .. } if self.port_in_use().is_some() => {
+                RollingLimits { replicas, surge: 0, unavailable: unavailable.max(1) }
+            }
+            Strategy::Rolling { surge, unavailable } => RollingLimits { replicas, surge, unavailable },
         }
-        RollingLimits { replicas, surge: 0, unavailable: unavailable.max(1) }
     }
 
     /// Applies a change of `spec.replicas`: to the only revision that has pods, or to all of them in proportion.
@@ -386,7 +414,7 @@ impl Rollout {
     }
 
     /// Creates and deletes pods. Returns true if there were any.
-    fn replace(&mut self, inputs: &mut RolloutInputs<'_>) -> bool {
+    fn replace(&mut self, room: &mut usize, inputs: &mut RolloutInputs<'_>) -> bool {
         let mut changed = false;
         let mut failure = None;
         for set in &mut self.sets {
@@ -399,7 +427,7 @@ impl Rollout {
                 }
             }
             while set.count() < set.wanted {
-                match create(&self.deployment, set, inputs) {
+                match create(&self.deployment, set, room, inputs) {
                     Ok(pod) => {
                         self.pods_created += 1;
                         let message = format!("Created pod: {}", pod.name.name);
@@ -441,9 +469,17 @@ impl Rollout {
         let is_over = |set: &ReplicaSet| {
             set.revision != newest && set.wanted == 0 && set.replicas.is_empty() && set.leaving.is_empty()
         };
-        let over: Vec<u64> = self.sets.iter().filter(|set| is_over(set)).map(|set| set.revision).collect();
+        let over = self.sets.iter().filter(|set| is_over(set)).map(|set| (set.revision, set.template_bytes));
+        let over: Vec<(u64, usize)> = over.collect();
         let surplus = over.len().saturating_sub(self.deployment.history_limit());
-        let forgotten: BTreeSet<u64> = over.into_iter().take(surplus).collect();
+        let mut bytes: usize = self.sets.iter().map(|set| set.template_bytes).sum();
+        let mut forgotten = BTreeSet::new();
+        for (at, (revision, size)) in over.into_iter().enumerate() {
+            if at < surplus || bytes > HISTORY_BYTES {
+                forgotten.insert(revision);
+                bytes -= size;
+            }
+        }
         if !forgotten.is_empty() {
             self.sets.retain(|set| !forgotten.contains(&set.revision));
             self.record.changed();
@@ -497,8 +533,8 @@ impl Rollout {
             progress: self.progress.stored(),
             revisions: self.sets.iter().map(StoredRevision::of).collect(),
         };
-        let key = record::key(self.deployment.uid.as_str());
-        let owner = owner::Owner::Deployment(self.deployment.name.clone());
+        let name = self.deployment.name.clone();
+        let (key, owner) = (record::key(&name), Owner::Deployment(name));
         outbox.record(owner, RecordChange::Put { key, value: record::write(&stored) });
     }
 
@@ -517,7 +553,18 @@ fn inherited(deployment: &Deployment) -> BTreeMap<String, String> {
 
 /// Makes a pod of a revision. The random numbers may repeat those of an earlier run, so they are drawn until the pod
 /// differs from all others.
-fn create(deployment: &Deployment, set: &ReplicaSet, inputs: &mut RolloutInputs<'_>) -> Result<Rc<Pod>, String> {
+///
+/// # Errors
+/// There are too many pods, or a class does not exist.
+fn create(
+    deployment: &Deployment,
+    set: &ReplicaSet,
+    room: &mut usize,
+    inputs: &mut RolloutInputs<'_>,
+) -> Result<Rc<Pod>, String> {
+    if *room == 0 {
+        return Err(format!("the Deployments have {MAX_PODS} pods, which is the maximum; reduce spec.replicas of one"));
+    }
     let seen = inputs.now.wall.timestamp().map(|time| time.to_string()).unwrap_or_default();
     let owner = OwningSet { name: &set.name, uid: &set.uid, hash: &set.hash, source: &deployment.source };
     let context = Context::new(inputs.node_name, &seen);
@@ -528,7 +575,9 @@ fn create(deployment: &Deployment, set: &ReplicaSet, inputs: &mut RolloutInputs<
         // The pods of this step have no workers yet.
         let is_new = |other: &Replica| other.pod.uid != pod.uid && other.pod.name != pod.name;
         if !(inputs.is_taken)(&pod.name, &pod.uid) && set.replicas.values().all(is_new) {
-            return (inputs.accept)(pod);
+            let pod = (inputs.accept)(pod)?;
+            *room -= 1;
+            return Ok(pod);
         }
     }
     Err("no name is free".to_owned())

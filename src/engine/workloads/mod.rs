@@ -1,7 +1,6 @@
 //! The objects that create pods: Deployments. Each has a machine (`deployment`), which owns one `replica_set` for each
 //! revision. `rolling` is the arithmetic of a roll-out, `progress` has the conditions, `record` what the disk keeps,
-//! and
-//! `shown` the objects that the API shows.
+//! and `shown` the objects that the API shows.
 //!
 //! The manifests define the Deployments. The pods that a machine creates are desired like the pods of manifests
 //! (`engine/desired`), and their workers know nothing of Deployments.
@@ -14,14 +13,16 @@ pub mod rolling;
 pub mod shown;
 
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now};
 use crate::api::workload::deployment::Deployment;
+use crate::api::workload::replica;
 use crate::engine::effect::{RecordChange, Severity};
 use crate::engine::outbox::Outbox;
 use crate::engine::owner::Owner;
-use deployment::{Rollout, RolloutInputs};
+use deployment::{MAX_PODS, Rollout, RolloutInputs};
 use record::StoredDeployment;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,8 @@ pub struct Workloads {
     touched: BTreeSet<FullName>,
     /// Counts the changes of the set of Deployments.
     version: u64,
+    /// The version that was published last.
+    published: u64,
 }
 
 impl Workloads {
@@ -57,14 +60,9 @@ impl Workloads {
         }
     }
 
-    /// Takes the Deployments that are in force. `recorded`: the pods of earlier runs, before the manifests are known.
-    pub fn change<'p>(
-        &mut self,
-        deployments: &[Rc<Deployment>],
-        recorded: impl Iterator<Item = &'p Rc<Pod>>,
-        now: Now,
-        outbox: &mut Outbox,
-    ) {
+    /// Takes the Deployments that are in force. All of them are stepped next, because a class that was missing may
+    /// exist now.
+    pub fn change(&mut self, deployments: &[Rc<Deployment>], now: Now, outbox: &mut Outbox) {
         let mut before = std::mem::take(&mut self.deployments);
         for deployment in deployments {
             let name = &deployment.name;
@@ -86,13 +84,16 @@ impl Workloads {
             self.deployments.insert(name.clone(), rollout);
         }
         self.version += before.values().map(|rollout| rollout.version() + 1).sum::<u64>();
-        let removed = before.values().map(|rollout| rollout.deployment().uid.to_string());
-        let stored = std::mem::take(&mut self.stored);
-        let unknown = stored.keys().map(|name| crate::api::uid::of_name("Deployment", &name.namespace, &name.name));
-        for uid in removed.chain(unknown) {
-            outbox.record(Owner::Worker(Uid::from("")), RecordChange::Delete { key: record::key(&uid) });
+        for name in before.into_keys().chain(std::mem::take(&mut self.stored).into_keys()) {
+            outbox.record(Owner::Worker(Uid::from("")), RecordChange::Delete { key: record::key(&name) });
         }
-        for pod in recorded {
+    }
+
+    /// Takes over the pods of earlier runs, in the order of their creation.
+    pub fn adopt<'p>(&mut self, recorded: impl Iterator<Item = &'p Rc<Pod>>, now: Now) {
+        let mut pods: Vec<&Rc<Pod>> = recorded.collect();
+        pods.order_by_key(|pod| replica::created(pod));
+        for pod in pods {
             self.deployments.values_mut().any(|rollout| rollout.adopt(pod, now));
         }
     }
@@ -109,21 +110,22 @@ impl Workloads {
         }
     }
 
-    /// Notes that every Deployment has to be stepped.
-    pub fn touch_all(&mut self) {
-        self.touched.extend(self.deployments.keys().cloned());
-    }
-
     /// Steps the Deployments that need it. Returns true if pods were created or deleted.
     pub fn step(&mut self, inputs: &mut RolloutInputs<'_>) -> bool {
         let is_due = |rollout: &Rollout| rollout.next_deadline().is_some_and(|at| at <= inputs.now.boot);
+        // What another Deployment does may make room for a pod.
+        let has_events = !self.touched.is_empty();
+        let is_due = |rollout: &Rollout| is_due(rollout) || has_events && rollout.lacks_pods();
         self.touched
             .extend(self.deployments.iter().filter(|(_, rollout)| is_due(rollout)).map(|(name, _)| name.clone()));
+        let touched = std::mem::take(&mut self.touched);
         let mut changed = false;
-        for name in std::mem::take(&mut self.touched) {
-            if let Some(rollout) = self.deployments.get_mut(&name) {
-                changed |= rollout.step(inputs);
-            }
+        for (_, rollout) in self.deployments.iter_mut().filter(|(name, _)| touched.contains(*name)) {
+            changed |= rollout.observe(inputs);
+        }
+        let mut room = MAX_PODS.saturating_sub(self.deployments.values().map(Rollout::pods_there).sum());
+        for (_, rollout) in self.deployments.iter_mut().filter(|(name, _)| touched.contains(*name)) {
+            changed |= rollout.step(&mut room, inputs);
         }
         changed
     }
@@ -162,9 +164,10 @@ impl Workloads {
         self.deployments.values()
     }
 
-    /// Returns a number that changes whenever the API has to show something else.
-    pub fn version(&self) -> u64 {
-        self.deployments.values().map(Rollout::version).sum::<u64>() + self.version
+    /// Returns true if the API has to show something else than after the last call.
+    pub fn take_changed(&mut self) -> bool {
+        let version = self.deployments.values().map(Rollout::version).sum::<u64>() + self.version;
+        std::mem::replace(&mut self.published, version) != version
     }
 
     pub fn next_deadline(&self) -> Option<Boot> {

@@ -6,6 +6,7 @@ use crate::api::document::from_value;
 use crate::api::k8s::PodTemplateSpec;
 use crate::api::names::FullName;
 use crate::api::time::Wall;
+use crate::api::workload::deployment;
 use crate::engine::nanoseconds;
 use crate::engine::record_error::RecordError;
 use crate::engine::record_fields as fields;
@@ -79,8 +80,8 @@ impl StoredRevision {
     }
 }
 
-pub fn key(uid: &str) -> String {
-    format!("{KIND}/{uid}")
+pub fn key(deployment: &FullName) -> String {
+    format!("{KIND}/{}", deployment::uid(deployment))
 }
 
 pub fn is_key(key: &str) -> bool {

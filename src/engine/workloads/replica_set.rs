@@ -7,6 +7,7 @@ use crate::api::pod::Pod;
 use crate::api::time::{Boot, Wall};
 use crate::api::uid;
 use serde::Serialize;
+use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -27,6 +28,8 @@ pub struct ReplicaSet {
     pub revision: u64,
     #[serde(skip)]
     pub template: Rc<PodTemplateSpec>,
+    /// The size of the template in JSON.
+    pub template_bytes: usize,
     /// The annotations of the Deployment when this was its template.
     #[serde(skip)]
     pub annotations: BTreeMap<String, String>,
@@ -87,6 +90,13 @@ impl ReplicaState {
     }
 }
 
+/// Returns the name and the UID of the revision with this hash.
+pub fn identity(deployment: &FullName, hash: &str) -> (FullName, Uid) {
+    let name = FullName::new(&deployment.namespace, &format!("{}-{hash}", deployment.name));
+    let uid = Uid::from(uid::of_name("ReplicaSet", &name.namespace, &name.name));
+    (name, uid)
+}
+
 impl ReplicaSet {
     /// Makes the revision of this template of a Deployment.
     pub fn new(
@@ -96,14 +106,15 @@ impl ReplicaSet {
         template: Rc<PodTemplateSpec>,
         now: Wall,
     ) -> ReplicaSet {
-        let name = FullName::new(&deployment.namespace, &format!("{}-{hash}", deployment.name));
-        let uid = Uid::from(uid::of_name("ReplicaSet", &name.namespace, &name.name));
+        let (name, uid) = identity(deployment, &hash);
+        let template_bytes = json!(*template).to_string().len();
         ReplicaSet {
             name,
             uid,
             hash,
             revision,
             template,
+            template_bytes,
             annotations: BTreeMap::new(),
             created: now,
             wanted: 0,
@@ -210,4 +221,67 @@ fn count<'a>(replicas: impl Iterator<Item = (&'a Uid, &'a Replica)>) -> u32 {
 fn deletion_cost(pod: &Pod) -> i32 {
     let annotations = pod.object.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(DELETION_COST)?.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::k8s;
+    use crate::api::source::Source;
+
+    fn pod(name: &str, cost: Option<&str>) -> Rc<Pod> {
+        let mut object = k8s::Pod::default();
+        object.metadata.annotations = cost.map(|cost| [(DELETION_COST.to_owned(), cost.to_owned())].into());
+        Rc::new(Pod {
+            uid: name.into(),
+            name: FullName::new("a", name),
+            source: Source { path: String::new(), document: 1 },
+            digest: String::new(),
+            object,
+            ephemeral: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn y5_pods_end_in_the_order_of_a_cluster() {
+        let mut set = ReplicaSet::new(&FullName::new("a", "web"), "h".into(), 1, Rc::default(), Wall(0));
+        let ready = |since, restarts| ReplicaState::Ready { since: Boot(since), restarts };
+        // The names are in the expected order.
+        for (number, (name, cost, state)) in [
+            ("i-oldest", None, ready(1, 0)),
+            ("h-newest", None, ready(1, 0)),
+            ("g-restarted", None, ready(1, 5)),
+            ("f-ready-for-a-shorter-time", None, ready(2, 0)),
+            ("e-cheap", Some("-1"), ready(1, 0)),
+            ("j-expensive", Some("10"), ready(9, 9)),
+            ("c-not-ready", None, ReplicaState::Running { restarts: 0 }),
+            ("b-waits", None, ReplicaState::Pending),
+            ("z-ended", None, ReplicaState::Ended),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            set.add(pod(name, cost), number as u64);
+            set.replicas.get_mut(&name.into()).expect("the pod").state = state;
+        }
+        let names: Vec<String> = set.surplus().iter().map(Uid::to_string).collect();
+        let mut sorted = names.clone();
+        sorted.sort();
+        assert_eq!((names.len(), &names), (8, &sorted), "a pod that has ended does not count");
+        set.wanted = 7;
+        assert_eq!(set.surplus(), [Uid::from("b-waits")]);
+    }
+
+    #[test]
+    fn y1_the_last_pods_that_have_ended_stay() {
+        let mut set = ReplicaSet::new(&FullName::new("a", "web"), "h".into(), 1, Rc::default(), Wall(0));
+        for name in ["a", "b", "c", "d", "e"] {
+            let number = set.replicas.len() as u64;
+            set.add(pod(name, None), number);
+        }
+        let ended = SeenPod { has_ended: true, runs: false, is_ready: false, restarts: 0 };
+        assert!(set.observe(|_| Some(ended), |_| false, Boot(0)));
+        assert_eq!(set.replicas.keys().map(Uid::as_str).collect::<Vec<_>>(), ["c", "d", "e"]);
+        assert_eq!(set.count(), 0);
+    }
 }

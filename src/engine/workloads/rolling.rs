@@ -50,13 +50,13 @@ pub fn grow(limits: RollingLimits, old: &[RevisionSize], new: &mut RevisionSize)
 pub fn shrink(limits: RollingLimits, old: &mut [RevisionSize], new: RevisionSize) {
     let unavailable_of_new = new.wanted.saturating_sub(new.available);
     let mut most = (total(old) + new.wanted).saturating_sub(limits.least_available() + unavailable_of_new);
+    if most == 0 {
+        return;
+    }
     for size in old.iter_mut() {
         let unhealthy = size.wanted.saturating_sub(size.available).min(most);
         size.wanted -= unhealthy;
         most -= unhealthy;
-    }
-    if most == 0 {
-        return;
     }
     let available: u32 = old.iter().chain([&new]).map(|size| size.available).sum();
     let mut surplus = available.saturating_sub(limits.least_available());

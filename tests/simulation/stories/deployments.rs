@@ -1,11 +1,13 @@
 //! Deployments: roll-outs, failed roll-outs, scaling, restarts of Wherry at every moment.
 
 use crate::story::{ONE, node};
+use crate::world::handlers::BADLY;
 use crate::world::{S, World};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::control::{Reply, Request};
+use wherry::engine::workloads::deployment::MAX_PODS;
 use wherry::engine::workloads::deployment::Rollout;
 use wherry::engine::workloads::shown;
 
@@ -170,6 +172,31 @@ fn y4_a_run_with_the_random_numbers_of_the_last_one_creates_other_pods() {
     w.assert_well();
 }
 
+/// The roll-out has to end the pod that is not ready first, although a new run knows of none whether it is ready.
+#[test]
+fn y4_a_new_run_ends_the_old_pod_that_is_not_ready_first() {
+    for bad in 0..3 {
+        let (mut w, spec) = (node(), "replicas: 3, strategy: {rollingUpdate: {maxUnavailable: 1, maxSurge: 0}}");
+        w.define_deployment("web", spec, &probed(1));
+        w.until("it is complete", 30, complete);
+        let old: Vec<String> = pods(&w).into_iter().collect();
+        w.handlers.answers(&format!("{}/main/Readiness", old[bad]), &[BADLY]);
+        w.until("one is not ready", 30, |w| counts(w)[2] == 2);
+        w.kill_engine();
+        w.define_deployment("web", spec, &probed(2));
+        w.start();
+        for _ in 0..1200 {
+            w.run_ms(100);
+            let healthy =
+                old.iter().enumerate().filter(|(at, pod)| *at != bad && w.runs(&format!("{pod}/main"))).count();
+            let updated = counts(&w)[1] as usize;
+            assert!(healthy + updated >= 2, "{bad}: {healthy} old and {updated} new\n{}", w.trace());
+        }
+        assert!(complete(&w) && counts(&w) == [3, 3, 3, 3], "{bad}: {:?}", counts(&w));
+        w.assert_well();
+    }
+}
+
 #[test]
 fn y5_scaling_changes_the_number_of_pods_alone() {
     let mut w = deployed(2);
@@ -206,6 +233,19 @@ fn y6_recreate_starts_the_new_pods_when_the_old_ones_are_gone() {
 }
 
 #[test]
+fn y6_recreate_waits_for_an_old_pod_that_does_not_end() {
+    let (mut w, spec) = (node(), "replicas: 2, strategy: {type: Recreate}");
+    w.define_deployment("web", spec, &probed(1));
+    w.until("it is complete", 30, complete);
+    w.hang("StopContainer");
+    w.define_deployment("web", spec, &probed(2));
+    w.run(60);
+    assert_eq!((pods(&w).len(), running(&w)), (0, 2), "{}", w.trace());
+    w.faults.hangs.clear();
+    w.until("it is complete", 600, complete);
+}
+
+#[test]
 fn y7_replicas_with_a_port_of_the_node_are_replaced_in_place() {
     let mut w = node();
     let with_port = |version: u32| {
@@ -234,6 +274,78 @@ fn y8_a_removed_deployment_ends_its_pods_and_its_record() {
 }
 
 #[test]
+fn y8_a_broken_document_and_a_second_one_change_nothing() {
+    let mut w = deployed(2);
+    let before = pods(&w);
+    w.define_deployment("web", "replicaz: 5", &probed(2));
+    w.run(30);
+    let said = w.manifest_problems();
+    assert!(said.len() == 1 && said[0].contains("spec.replicaz: unknown field; did you mean replicas?"), "{said:?}");
+    w.restart_engine();
+    w.run(60);
+    assert_eq!((pods(&w), counts(&w)), (before.clone(), [2, 2, 2, 2]), "{}", w.trace());
+    w.define_deployment("web", "replicas: 2", &probed(1));
+    w.copy_deployment("web", "replicas: 7");
+    w.run(30);
+    let said = w.manifest_problems();
+    assert!(said.len() == 1 && said[0].contains("the Deployment in /m/deployment-web.yaml (document 1)"), "{said:?}");
+    assert_eq!(pods(&w), before);
+}
+
+#[test]
+fn y1_a_pod_that_the_node_rejects_is_not_created_again_and_again() {
+    let mut w = node();
+    w.define_deployment("web", "replicas: 2", &format!("nodeSelector: {{disk: none}}, {ONE}"));
+    w.run(600);
+    assert_eq!((w.notices("SuccessfulCreate").len(), pods(&w).len()), (2, 2), "{}", w.trace());
+    assert_eq!(condition(&w, "Available").0, "False");
+}
+
+#[test]
+fn y1_pods_wait_for_a_class_that_is_missing() {
+    let mut w = node();
+    w.define_deployment("web", "replicas: 2", &format!("priorityClassName: gold, {ONE}"));
+    w.run(30);
+    assert_eq!((counts(&w)[0], condition(&w, "ReplicaFailure").1), (0, "FailedCreate".to_owned()));
+    let said = w.notices("FailedCreate");
+    assert!(said.len() == 1 && said[0].contains("no PriorityClass with name gold was found"), "{said:?}");
+    w.define_class("gold", 7);
+    w.until("both are available", 30, |w| counts(w)[3] == 2);
+    assert_eq!(condition(&w, "ReplicaFailure").0, "");
+    assert_eq!(w.priority_of(pods(&w).first().expect("a pod")), Some(7));
+    w.assert_well();
+}
+
+#[test]
+fn y12_all_deployments_together_have_a_limited_number_of_pods() {
+    let mut w = node();
+    w.define_deployment("a", "replicas: 600", ONE);
+    w.run(5);
+    w.define_deployment("web", "replicas: 600", ONE);
+    w.run(5);
+    assert_eq!((counts(&w)[0] as usize, condition(&w, "ReplicaFailure").0.as_str()), (MAX_PODS - 600, "True"));
+    let said = w.notices("FailedCreate");
+    assert!(said.len() == 1 && said[0].contains("1000 pods, which is the maximum; reduce spec.replicas"), "{said:?}");
+    w.define_deployment("a", "replicas: 1", ONE);
+    w.until("the other one has all its pods", 120, |w| counts(w)[0] == 600);
+    assert_eq!(condition(&w, "ReplicaFailure").0, "");
+}
+
+#[test]
+fn y12_large_templates_of_earlier_revisions_are_forgotten() {
+    let mut w = deployed(1);
+    for version in 2..7 {
+        let large = probed(version).replace(&format!("v{version}"), &"v".repeat(300_000 + version as usize));
+        w.define_deployment("web", "replicas: 1", &large);
+        w.until("it is complete", 60, |w| complete(w) && rollout(w).revision() == u64::from(version));
+        w.run(60);
+    }
+    let kept: Vec<u64> = rollout(&w).sets().iter().map(|set| set.revision).collect();
+    assert_eq!(kept, [4, 5, 6], "three templates of 300 kB");
+    w.assert_well();
+}
+
+#[test]
 fn y9_a_pod_is_available_after_min_ready_seconds() {
     let mut w = node();
     w.define_deployment("web", "replicas: 2, minReadySeconds: 20", ONE);
@@ -254,6 +366,7 @@ fn y10_a_paused_deployment_keeps_its_template() {
     w.run(60);
     assert_eq!((pods(&w), condition(&w, "Progressing")), (old.clone(), ("Unknown".into(), "DeploymentPaused".into())));
     assert_eq!(counts(&w)[1], 0, "no pod has the template of the manifest");
+    assert_eq!(rollout(&w).sets().len(), 1, "a paused Deployment begins no revision");
     w.define_deployment("web", "replicas: 3, paused: true", &probed(2));
     w.until("it has three pods", 30, |w| counts(w)[3] == 3);
     assert!(old.is_subset(&pods(&w)));

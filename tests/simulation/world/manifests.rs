@@ -36,7 +36,7 @@ pub struct Manifests {
     runtime_classes: BTreeMap<String, String>,
     /// The key and the value of Secrets by name.
     secrets: BTreeMap<String, (String, String)>,
-    /// The texts of Deployments by name, each in a file of its own.
+    /// The texts of Deployments, each in a file of its own.
     deployments: BTreeMap<String, String>,
     /// Copies of the files of classes and Secrets. They sort before the originals.
     copied_classes: BTreeMap<String, i32>,
@@ -143,7 +143,7 @@ impl Manifests {
         let more = classes(&self.classes, "").into_iter().chain(classes(&self.copied_classes, "a-copy-of-"));
         let more = more.chain(secrets(&self.secrets, "")).chain(secrets(&self.copied_secrets, "a-copy-of-"));
         let deployments =
-            self.deployments.iter().map(|(name, text)| (format!("{DIRECTORY}/deployment-{name}.yaml"), text.clone()));
+            self.deployments.iter().map(|(file, text)| (format!("{DIRECTORY}/deployment-{file}.yaml"), text.clone()));
         let more = more.chain(deployments);
         let leaving = self.leaving.iter().map(|(path, text)| (path.clone(), text.clone()));
         pods.chain(more).chain(runtime_classes).chain(leaving).collect()
@@ -445,6 +445,14 @@ impl World {
              {{app: {name}}}}}, template: {{metadata: {{labels: {{app: {name}}}}}, spec: {{{pod}}}}}}}}}"
         );
         self.manifests_change(|w| drop(w.manifests.deployments.insert(name.into(), text)));
+    }
+
+    /// Writes a second document with the name of a Deployment, in a file that sorts before the first one.
+    pub fn copy_deployment(&mut self, name: &str, spec: &str) {
+        self.manifests_change(|w| {
+            let text = w.manifests.deployments.get(name).map(|text| text.replacen("replicas: 2", spec, 1));
+            w.manifests.deployments.extend(text.map(|text| (format!("a-copy-of-{name}"), text)));
+        });
     }
 
     pub fn remove_deployment(&mut self, name: &str) {
