@@ -152,9 +152,8 @@ fn reporting(config: &Config, now: Boot) -> Reporting {
 
 /// Returns the events for what earlier runs have left on the disk.
 fn first_events(records: &Records, files: &PodFiles) -> VecDeque<Event> {
-    let kinds =
-        [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, in_force::KIND, workloads::record::KIND];
-    let kinds: Vec<&str> = kinds.into_iter().chain(member::KINDS).collect();
+    let kinds = [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, in_force::KIND];
+    let kinds: Vec<&str> = kinds.into_iter().chain(workloads::record::KINDS).chain(member::KINDS).collect();
     VecDeque::from([Event::Records(records.load(&kinds)), Event::Directories(files.found())])
 }
 

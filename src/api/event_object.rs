@@ -13,6 +13,7 @@ pub enum InvolvedKind {
     #[default]
     Pod,
     Deployment,
+    DaemonSet,
     ReplicaSet,
 }
 
@@ -22,6 +23,7 @@ impl InvolvedKind {
         match self {
             InvolvedKind::Pod => ("Pod", "v1"),
             InvolvedKind::Deployment => ("Deployment", "apps/v1"),
+            InvolvedKind::DaemonSet => ("DaemonSet", "apps/v1"),
             InvolvedKind::ReplicaSet => ("ReplicaSet", "apps/v1"),
         }
     }
@@ -59,7 +61,7 @@ pub struct Metadata<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InvolvedObject<'a> {
-    /// `Pod`, `Node`, `Deployment` or `ReplicaSet`
+    /// `Pod`, `Node`, `Deployment`, `DaemonSet` or `ReplicaSet`
     pub kind: &'static str,
     /// None for a node.
     #[serde(skip_serializing_if = "Option::is_none")]

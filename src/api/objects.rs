@@ -4,7 +4,7 @@ use super::data_object::DataObject;
 use super::pod::Pod;
 use super::priority::{self, PriorityClass};
 use super::runtime_class::{self, RuntimeClass};
-use super::workload::deployment::Deployment;
+use super::workload::Workload;
 use crate::api::k8s::PodSpec;
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ pub struct Objects {
     pub runtime_classes: Vec<RuntimeClass>,
     /// ConfigMaps and Secrets.
     pub data: Vec<Rc<DataObject>>,
-    pub deployments: Vec<Rc<Deployment>>,
+    pub workloads: Vec<Workload>,
     pub pods: Vec<PodDocument>,
 }
 

@@ -39,8 +39,8 @@ reasons! {
     Undrained Unhealthy
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
-    // Events of Deployments and ReplicaSets.
-    FailedCreate ReplacingInPlace ScalingReplicaSet SuccessfulCreate SuccessfulDelete
+    // Events of Deployments, ReplicaSets and DaemonSets.
+    FailedCreate FailedPlacement ReplacingInPlace ScalingReplicaSet SuccessfulCreate SuccessfulDelete
     // Events of the node.
     AgentCrashed ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired
     CertificateIssued CertificateNotApproved CertificateNotRenewed CertificateRenewed Conflict ConflictEnded

@@ -10,7 +10,7 @@ use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;
 use crate::api::runtime_class::{RuntimeClass, RuntimeClasses};
-use crate::api::workload::deployment::{self, Deployment};
+use crate::api::workload::{self, Workload};
 use crate::commands::output::{Failure, print_message, shown};
 use crate::config::{self, Config, Flags};
 use crate::engine::desired;
@@ -55,7 +55,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
         classes: Vec::new(),
         runtime_classes: Vec::new(),
         data: Vec::new(),
-        deployments: Vec::new(),
+        workloads: Vec::new(),
     };
     if files.is_empty() {
         report.files += loaded.files.len();
@@ -107,7 +107,7 @@ struct Report<'a> {
     classes: Vec<PriorityClass>,
     runtime_classes: Vec<RuntimeClass>,
     data: Vec<Rc<DataObject>>,
-    deployments: Vec<Rc<Deployment>>,
+    workloads: Vec<Workload>,
 }
 
 impl Report<'_> {
@@ -174,7 +174,7 @@ impl Report<'_> {
                 Object::PriorityClass(class) => self.classes.push(class),
                 Object::RuntimeClass(class) => self.runtime_classes.push(class),
                 Object::Data(object) => self.data.push(Rc::new(object)),
-                Object::Deployment(deployment) => self.deployments.push(Rc::new(*deployment)),
+                Object::Workload(workload) => self.workloads.push(workload),
             }
         }
         self.errors_of(problems)
@@ -233,14 +233,14 @@ impl Report<'_> {
         let (classes, mut problems) = Classes::collect(&self.classes);
         problems.extend(document::collisions(self.pods.iter()));
         problems.extend(DataObjects::collect(self.data.iter().cloned()).1);
-        problems.extend(deployment::duplicates(&self.deployments));
+        problems.extend(workload::duplicates(&self.workloads));
         let (runtime_classes, more) = RuntimeClasses::collect(self.runtime_classes.iter().cloned());
         problems.extend(more);
         problems
             .extend(self.pods.iter().filter_map(|pod| desired::classes::give(pod, &classes, &runtime_classes).err()));
         let in_template =
-            |deployment: &Rc<Deployment>| desired::classes::missing_in_template(deployment, &classes, &runtime_classes);
-        problems.extend(self.deployments.iter().filter_map(in_template));
+            |workload: &Workload| desired::classes::missing_in_template(workload, &classes, &runtime_classes);
+        problems.extend(self.workloads.iter().filter_map(in_template));
         self.errors_of(problems)
     }
 

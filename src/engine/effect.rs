@@ -19,7 +19,7 @@ use crate::api::reason::Reason;
 use crate::api::registry_credentials::Credential;
 use crate::api::user_namespace::IdRange;
 use crate::api::volume::Volume;
-use crate::api::workload::deployment::Deployment;
+use crate::api::workload::key::{WorkloadKey, WorkloadKind};
 use crate::engine::control::error::RequestError;
 pub use crate::engine::control::exec::{Command, ExecCall};
 use crate::engine::control::reply::Reply;
@@ -124,7 +124,7 @@ pub enum Effect {
     Answer { id: RequestId, answer: Result<Reply, RequestError> },
     /// The pod's status changed, or the pod appeared or disappeared. Watchers receive the change.
     Publish { uid: Uid, name: FullName },
-    /// What the API shows of Deployments has changed.
+    /// What the API shows of Deployments and DaemonSets has changed.
     PublishWorkloads,
     /// Write a log line, and emit an event.
     Notice(Notice),
@@ -475,8 +475,12 @@ impl Subject {
         if let Subject::Pod(pod) = self { Some(pod) } else { None }
     }
 
-    pub fn deployment(of: &Deployment) -> Subject {
-        Subject::Workload { kind: InvolvedKind::Deployment, name: of.name.clone(), uid: of.uid.clone() }
+    pub fn workload(of: &WorkloadKey) -> Subject {
+        let kind = match of.kind {
+            WorkloadKind::Deployment => InvolvedKind::Deployment,
+            WorkloadKind::DaemonSet => InvolvedKind::DaemonSet,
+        };
+        Subject::Workload { kind, name: of.name.clone(), uid: of.uid() }
     }
 
     pub fn replica_set(name: FullName, uid: Uid) -> Subject {

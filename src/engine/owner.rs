@@ -1,6 +1,7 @@
 //! The operations in flight, and who owns each of them.
 
-use crate::api::names::{FullName, Uid};
+use crate::api::names::Uid;
+use crate::api::workload::key::WorkloadKey;
 use crate::engine::op::OpId;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -22,8 +23,8 @@ pub enum Owner {
     InForce,
     /// The records of manifests.
     ManifestRecords,
-    /// The record of a Deployment.
-    Deployment(FullName),
+    /// The record of a Deployment or a DaemonSet.
+    Workload(WorkloadKey),
     /// A user's command in a container.
     Exec,
     /// A request for the URL of a stream.

@@ -65,8 +65,8 @@ impl KubectlApi {
         }
         write::check(resource, &name, change.as_ref(), body, source.is_some(), live.as_ref())?;
         let options = ChangeOptions::read(asked, body)?;
-        if resource.kind == Kind::Deployment && change.is_none() {
-            deletes_pods(asked, body)?;
+        if matches!(resource.kind, Kind::Deployment | Kind::DaemonSet) && change.is_none() {
+            deletes_pods(resource.kind_name, asked, body)?;
         }
         if let (Some(live), None) = (&live, &source) {
             return Ok(match write::controller(live) {
@@ -89,20 +89,23 @@ impl KubectlApi {
     }
 }
 
-/// Checks that the pods of a Deployment may end with it.
+/// Checks that the pods of a workload may end with it. `kind`: its kind.
 ///
 /// # Errors
 /// The client wants to keep the pods. Without a manifest, nothing would define them.
-fn deletes_pods(asked: &Asked<'_>, options: &Value) -> Result<()> {
+fn deletes_pods(kind: &str, asked: &Asked<'_>, options: &Value) -> Result<()> {
     let policy = options.get("propagationPolicy").and_then(Value::as_str);
     let policy = policy.or(asked.query.get("propagationPolicy"));
     match policy == Some("Orphan") || options["orphanDependents"] == true {
-        true => Err(Failure::bad_request("the pods of a Deployment end with it; delete it without --cascade=orphan")),
+        true => {
+            let why = format!("the pods of a {kind} end with it; delete it without --cascade=orphan");
+            Err(Failure::bad_request(why))
+        }
         false => Ok(()),
     }
 }
 
-/// Handles the deletion of a pod of a Deployment, which then creates another one.
+/// Handles the deletion of a pod of a workload, which then creates another one.
 fn delete_replica(key: Key, live: &Value, options: &ChangeOptions) -> NextStep {
     if options.dry_run {
         return NextStep::Respond(ApiResponse::json(live));

@@ -16,6 +16,7 @@ use crate::api::kube::resources::Kind;
 use crate::api::kube::versions::Key;
 use crate::api::names::FullName;
 use crate::api::ordered::{CollectOrdered, OrderSlice};
+use crate::api::workload::key::WorkloadKind;
 use crate::engine::node::PodView;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,12 +172,16 @@ impl KubectlApi {
 
     fn follow_workloads(&mut self, snapshot: &Snapshot<'_>) {
         let mut workloads = BTreeMap::new();
-        for rollout in snapshot.engine.deployments() {
-            let deployment = rollout.deployment();
-            let deployment = (Kind::Deployment, &deployment.name, &deployment.uid);
-            let sets = rollout.sets().iter().map(|set| (Kind::ReplicaSet, &set.name, &set.uid));
-            for (kind, FullName { namespace, name }, uid) in [deployment].into_iter().chain(sets) {
-                workloads.insert(key(kind, namespace, name), (uid.clone(), rollout.version()));
+        for (workload, controller) in snapshot.engine.workloads().iter() {
+            let (kind, of_revision) = match workload.kind {
+                WorkloadKind::Deployment => (Kind::Deployment, Kind::ReplicaSet),
+                WorkloadKind::DaemonSet => (Kind::DaemonSet, Kind::ControllerRevision),
+            };
+            let state = controller.get().state();
+            let revisions = state.history.revisions.iter();
+            let revisions = revisions.map(|revision| (of_revision, &revision.name, revision.uid.clone()));
+            for (kind, name, uid) in [(kind, &workload.name, workload.uid())].into_iter().chain(revisions) {
+                workloads.insert(key(kind, &name.namespace, &name.name), (uid, state.version()));
             }
         }
         let before = std::mem::take(&mut self.objects.workloads);
@@ -211,7 +216,7 @@ impl KubectlApi {
         let mut all: BTreeSet<String> = NAMESPACES.map(str::to_owned).into();
         all.extend(snapshot.engine.pods().iter().map(|pod| pod.pod.name.namespace.to_string()));
         all.extend(snapshot.engine.data_objects().iter().map(|object| object.key.name.namespace.to_string()));
-        all.extend(snapshot.engine.deployments().map(|rollout| rollout.deployment().name.namespace.to_string()));
+        all.extend(snapshot.engine.workloads().iter().map(|(workload, _)| workload.name.namespace.to_string()));
         let before = std::mem::replace(&mut self.objects.namespaces, all.clone());
         for name in before.difference(&all) {
             self.objects.removed(&key(Kind::Namespace, "", name));

@@ -12,7 +12,9 @@ use crate::api::names::FullName;
 use crate::api::priority::{self, PriorityClass};
 use crate::api::source::Source;
 use crate::api::uid::of_name as uid;
+use crate::api::workload::key::WorkloadKind;
 use crate::engine::node::Engine;
+use crate::engine::workloads::any_controller::AnyController;
 use crate::engine::workloads::shown;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -78,13 +80,8 @@ impl KubectlApi {
                 }
                 Some(object)
             }
-            Kind::Deployment => {
-                let rollout = snapshot.engine.deployment(&FullName::new(namespace, name))?;
-                Some(json!(shown::deployment(rollout)))
-            }
-            Kind::ReplicaSet => {
-                let (rollout, set) = snapshot.engine.replica_set(&FullName::new(namespace, name))?;
-                Some(json!(shown::replica_set(rollout, set, snapshot.now.boot)))
+            Kind::Deployment | Kind::ReplicaSet | Kind::DaemonSet | Kind::ControllerRevision => {
+                workload(snapshot, key.kind, &FullName::new(namespace, name))
             }
             Kind::Lease => (namespace == LEASES && name == snapshot.node_name).then(|| {
                 let renewed = snapshot.now.wall.timestamp().map(|t| format!("{t:.6}"));
@@ -101,6 +98,22 @@ impl KubectlApi {
             | Kind::SelfSubjectReview => None,
         }
     }
+}
+
+/// Returns a workload, or a revision of one.
+fn workload(snapshot: &Snapshot<'_>, kind: Kind, name: &FullName) -> Option<Value> {
+    let workloads = snapshot.engine.workloads();
+    let of = match kind {
+        Kind::Deployment => return workloads.deployment(name).map(|of| json!(shown::deployment(of))),
+        Kind::DaemonSet => return workloads.daemon_set(name).map(|of| json!(shown::daemon_set(of))),
+        Kind::ReplicaSet => WorkloadKind::Deployment,
+        _ => WorkloadKind::DaemonSet,
+    };
+    let (of, revision) = workloads.revision(of, name)?;
+    Some(match of {
+        AnyController::Deployment(of) => json!(shown::replica_set(of, revision, snapshot.now.boot)),
+        AnyController::DaemonSet(of) => shown::controller_revision(of, revision),
+    })
 }
 
 fn data_object(object: &DataObject) -> Value {
@@ -174,8 +187,12 @@ pub(super) fn in_force(engine: &Engine, key: &Key) -> Option<(Source, String)> {
     match key.kind {
         Kind::Pod => engine.manifest_of(&name).map(|pod| (pod.source.clone(), pod.digest.clone())),
         Kind::Deployment => {
-            let deployment = engine.deployment(&name)?.deployment();
+            let deployment = engine.workloads().deployment(&name)?.deployment();
             Some((deployment.source.clone(), deployment.digest.clone()))
+        }
+        Kind::DaemonSet => {
+            let daemon_set = engine.workloads().daemon_set(&name)?.daemon_set();
+            Some((daemon_set.source.clone(), daemon_set.digest.clone()))
         }
         Kind::ConfigMap => data(DataKind::ConfigMap),
         Kind::Secret => data(DataKind::Secret),

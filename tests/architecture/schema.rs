@@ -3,7 +3,7 @@
 //! compared with those of k8s-openapi too.
 
 use super::pod_fields::{Row, row_of, rows};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -166,6 +166,8 @@ fn types() -> Types {
     trace::<RuntimeClass>("node.k8s.io/v1", "RuntimeClass", &types);
     trace::<Deployment>("apps/v1", "Deployment", &types);
     trace::<ReplicaSet>("apps/v1", "ReplicaSet", &types);
+    trace::<DaemonSet>("apps/v1", "DaemonSet", &types);
+    trace::<ControllerRevision>("apps/v1", "ControllerRevision", &types);
     trace::<Lease>("coordination.k8s.io/v1", "Lease", &types);
     types.into_inner()
 }

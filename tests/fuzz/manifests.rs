@@ -47,7 +47,7 @@ fuzz_target!(|text: &[u8]| {
         match object {
             Object::Pod(pod) => pods.push(*pod),
             Object::Data(object) => data.push(Rc::new(object)),
-            Object::Deployment(_) | Object::PriorityClass(_) | Object::RuntimeClass(_) => {}
+            Object::Workload(_) | Object::PriorityClass(_) | Object::RuntimeClass(_) => {}
         }
     }
     let (objects, _) = DataObjects::collect(data);

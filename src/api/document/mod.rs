@@ -1,5 +1,5 @@
 //! Parses a manifest file into objects. It supports YAML and JSON, several documents per file, and the kinds `Pod`,
-//! `Deployment`, `ConfigMap`, `Secret`, `PriorityClass`, `RuntimeClass`, `List` and `PodList`.
+//! `Deployment`, `DaemonSet`, `ConfigMap`, `Secret`, `PriorityClass`, `RuntimeClass`, `List` and `PodList`.
 //!
 //! Parsing has two steps, so that unchanged documents are not processed again. `parse` returns the documents as plain
 //! values, each with its digest. Only an error in the format of the file (invalid YAML, a duplicate key, too large)
@@ -22,12 +22,16 @@ use crate::api::problem::{Fault, FieldPath, FieldStep, Problem, brief};
 use crate::api::runtime_class::RuntimeClass;
 use crate::api::source::Source;
 use crate::api::system_credentials::{self, Credentials};
+use crate::api::workload::Workload;
+use crate::api::workload::daemon_set::{self, DaemonSet};
 use crate::api::workload::deployment::{self, Deployment};
+use crate::api::workload::key::{WorkloadKey, WorkloadKind};
 use crate::api::{defaults, uid, validate};
 use context::Context;
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -48,8 +52,10 @@ const MAX_MESSAGE: usize = 2000;
 const MAX_WALKED: usize = 16 * MAX_BYTES;
 
 /// The supported kinds.
-const KINDS: [&str; 8] = ["Pod", DEPLOYMENT, "ConfigMap", "Secret", "PriorityClass", "RuntimeClass", "List", "PodList"];
-const DEPLOYMENT: &str = "Deployment";
+const KINDS: [&str; 9] =
+    ["Pod", DEPLOYMENT, DAEMON_SET, "ConfigMap", "Secret", PRIORITY_CLASS, RUNTIME_CLASS, "List", "PodList"];
+const DEPLOYMENT: &str = WorkloadKind::Deployment.name();
+const DAEMON_SET: &str = WorkloadKind::DaemonSet.name();
 const PRIORITY_CLASS: &str = "PriorityClass";
 const RUNTIME_CLASS: &str = "RuntimeClass";
 
@@ -57,7 +63,7 @@ const RUNTIME_CLASS: &str = "RuntimeClass";
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     Pod(Box<Pod>),
-    Deployment(Box<Deployment>),
+    Workload(Workload),
     PriorityClass(PriorityClass),
     RuntimeClass(RuntimeClass),
     Data(DataObject),
@@ -67,7 +73,7 @@ pub enum Object {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Pod(FullName),
-    Deployment(FullName),
+    Workload(WorkloadKey),
     PriorityClass(String),
     RuntimeClass(String),
     Data(DataKey),
@@ -176,8 +182,8 @@ pub fn check_objects(text: &[u8], path: &str, context: Context<'_>) -> Checked {
             Ok(object) => {
                 let faults = |check: fn(&k8s::Pod) -> Vec<Fault>| match &object {
                     Object::Pod(pod) => document.problems(path, Some(text), check(&pod.object)),
-                    Object::Deployment(of) => {
-                        document.problems(path, Some(text), validate::deployment::in_template(&of.template, check))
+                    Object::Workload(of) => {
+                        document.problems(path, Some(text), validate::workload::in_template(of.template(), check))
                     }
                     Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Data(_) => Vec::new(),
                 };
@@ -296,8 +302,11 @@ impl Document {
     /// Returns the identity that the document claims, if it is readable. Ignores other errors.
     pub fn key(&self) -> Option<Key> {
         let name = self.name()?;
-        Some(match self.content.get("kind").and_then(Value::as_str) {
-            Some(kind) if near(kind, DEPLOYMENT) => Key::Deployment(name),
+        let kind = self.content.get("kind").and_then(Value::as_str);
+        if let Some(of) = WorkloadKind::ALL.into_iter().find(|of| kind.is_some_and(|kind| near(kind, of.name()))) {
+            return Some(Key::Workload(WorkloadKey::new(of, name)));
+        }
+        Some(match kind {
             Some(kind) if near(kind, PRIORITY_CLASS) => Key::PriorityClass(name.name.to_string()),
             Some(kind) if near(kind, RUNTIME_CLASS) => Key::RuntimeClass(name.name.to_string()),
             Some(kind) if near(kind, "ConfigMap") => Key::Data(DataKey { kind: DataKind::ConfigMap, name }),
@@ -325,7 +334,8 @@ impl Document {
     /// All errors of the document. After a type error, nothing else is checked.
     pub fn object(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Object, Vec<Problem>> {
         let made = match self.content.get("kind").and_then(Value::as_str) {
-            Some(DEPLOYMENT) => self.deployment(path).map(|deployment| Object::Deployment(Box::new(deployment))),
+            Some(DEPLOYMENT) => self.deployment(path).map(|of| Object::Workload(Workload::Deployment(Rc::new(of)))),
+            Some(DAEMON_SET) => self.daemon_set(path).map(|of| Object::Workload(Workload::DaemonSet(Rc::new(of)))),
             Some(PRIORITY_CLASS) => self.priority_class(path).map(Object::PriorityClass),
             Some(RUNTIME_CLASS) => self.runtime_class(path).map(Object::RuntimeClass),
             Some("ConfigMap") => self.config_map(path).map(Object::Data),
@@ -349,7 +359,7 @@ impl Document {
     /// # Errors
     /// The content does not match the types.
     pub fn recorded(&self, path: &str, context: Context<'_>) -> Result<Object, Vec<Problem>> {
-        if let Some(DEPLOYMENT | PRIORITY_CLASS | RUNTIME_CLASS | "ConfigMap" | "Secret") =
+        if let Some(DEPLOYMENT | DAEMON_SET | PRIORITY_CLASS | RUNTIME_CLASS | "ConfigMap" | "Secret") =
             self.content.get("kind").and_then(Value::as_str)
         {
             return self.object(path, None, context);
@@ -399,6 +409,18 @@ impl Document {
         }
         let source = Source { path: path.to_owned(), document: self.number };
         Ok(Deployment::new(object, source, self.digest.clone()))
+    }
+
+    fn daemon_set(&self, path: &str) -> Result<DaemonSet, Vec<Fault>> {
+        let mut object = self.typed::<k8s::DaemonSet>()?;
+        default_namespace(&mut object.metadata);
+        daemon_set::complete(&mut object);
+        let faults = validate::daemon_set::daemon_set(&object);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let source = Source { path: path.to_owned(), document: self.number };
+        Ok(DaemonSet::new(object, source, self.digest.clone()))
     }
 
     fn priority_class(&self, path: &str) -> Result<PriorityClass, Vec<Fault>> {
@@ -586,7 +608,7 @@ fn faults_of(value: &Value) -> Vec<Fault> {
     match value.get("kind") {
         Some(Value::String(kind)) if KINDS.contains(&kind.as_str()) => {
             let right = match kind.as_str() {
-                DEPLOYMENT => "apps/v1",
+                DEPLOYMENT | DAEMON_SET => "apps/v1",
                 PRIORITY_CLASS => "scheduling.k8s.io/v1",
                 RUNTIME_CLASS => "node.k8s.io/v1",
                 _ => "v1",
@@ -608,7 +630,8 @@ fn faults_of(value: &Value) -> Vec<Fault> {
         },
         None | Some(Value::Null) => faults.push(fault(
             "kind",
-            "Required value: must be Pod, Deployment, ConfigMap, Secret, PriorityClass, RuntimeClass or List",
+            "Required value: must be Pod, Deployment, DaemonSet, ConfigMap, Secret, PriorityClass, RuntimeClass or \
+             List",
         )),
         Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
     }
@@ -623,7 +646,6 @@ fn instead_of(kind: &str) -> &'static str {
             "; write a Pod for each replica: give it its own name, copy spec.template.spec to its spec, and add a \
              hostPath volume for each of volumeClaimTemplates"
         }
-        "DaemonSet" => "; write a Deployment with one replica and the same spec.template",
         "Job" => {
             "; write a Pod: give it a name, copy spec.template.spec to its spec, and set restartPolicy: OnFailure or \
              Never"

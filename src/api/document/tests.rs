@@ -483,7 +483,6 @@ fn each_kind_of_workload_has_an_advice() {
         ("ReplicaSet", "write a Deployment with the same spec.replicas and spec.template"),
         ("ReplicationController", "write a Deployment"),
         ("StatefulSet", "a hostPath volume for each of volumeClaimTemplates"),
-        ("DaemonSet", "write a Deployment with one replica"),
         ("Job", "set restartPolicy: OnFailure or Never"),
         ("CronJob", "let a timer on the machine add it to the manifests"),
     ] {
@@ -522,7 +521,7 @@ spec:
 #[test]
 fn a_deployment_has_the_defaults_of_the_api() {
     let (objects, problems) = read_objects(DEPLOYMENT.as_bytes(), PATH, CONTEXT);
-    let [Object::Deployment(deployment)] = &objects[..] else { panic!("{problems:?}") };
+    let [Object::Workload(Workload::Deployment(deployment))] = &objects[..] else { panic!("{problems:?}") };
     let shown = serde_json::json!(deployment.object.spec);
     for (at, value) in [
         ("/replicas", serde_json::json!(1)),
@@ -537,7 +536,7 @@ fn a_deployment_has_the_defaults_of_the_api() {
     assert_eq!((deployment.name.to_string().as_str(), deployment.replicas()), ("default/web", 1));
     // The UID stays when the content changes.
     let (objects, _) = read_objects(DEPLOYMENT.replace("i:1", "i:2").as_bytes(), PATH, CONTEXT);
-    let [Object::Deployment(other)] = &objects[..] else { panic!("a Deployment") };
+    let [Object::Workload(Workload::Deployment(other))] = &objects[..] else { panic!("a Deployment") };
     assert_eq!(deployment.uid, other.uid);
     assert_ne!(deployment.hash, other.hash);
 }
@@ -576,5 +575,42 @@ fn each_error_of_a_deployment_names_its_field() {
         let (_, problems) = read_objects(DEPLOYMENT.replacen(from, &to, 1).as_bytes(), PATH, CONTEXT);
         let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert!(all.len() == 1 && all[0].contains(found), "{to}: {all:?}");
+    }
+}
+
+#[test]
+fn a_daemon_set_has_the_defaults_of_the_api_and_each_error_names_its_field() {
+    let text = DEPLOYMENT.replace("kind: Deployment", "kind: DaemonSet");
+    let (objects, problems) = read_objects(text.as_bytes(), PATH, CONTEXT);
+    let [Object::Workload(Workload::DaemonSet(daemon_set))] = &objects[..] else { panic!("{problems:?}") };
+    let shown = serde_json::json!(daemon_set.object.spec);
+    for (at, value) in [
+        ("/revisionHistoryLimit", serde_json::json!(10)),
+        ("/updateStrategy/type", "RollingUpdate".into()),
+        ("/updateStrategy/rollingUpdate/maxSurge", 0.into()),
+        ("/updateStrategy/rollingUpdate/maxUnavailable", 1.into()),
+    ] {
+        assert_eq!(shown.pointer(at), Some(&value), "{at}");
+    }
+    let strategy = |text: &str| format!("  updateStrategy: {text}\n  template:");
+    let at = "spec.updateStrategy.rollingUpdate";
+    for (to, found) in [
+        (strategy("{type: Recreate}"), "spec.updateStrategy.type: Unsupported value: \"Recreate\"".to_owned()),
+        (strategy("{rollingUpdate: {maxSurge: 1}}"), format!("{at}.maxSurge: Invalid value: \"1\": may not be set")),
+        (strategy("{rollingUpdate: {maxUnavailable: 0}}"), format!("{at}.maxUnavailable: Required value: cannot be 0")),
+        (strategy("{rollingUpdate: {maxUnavailable: 200%}}"), "must not be greater than 100%".to_owned()),
+        ("  minReadySeconds: -1\n  template:".to_owned(), "spec.minReadySeconds: Invalid value: -1".to_owned()),
+        ("  replicas: 2\n  template:".to_owned(), "spec.replicas: ".to_owned()),
+    ] {
+        let (_, problems) = read_objects(text.replacen("  template:", &to, 1).as_bytes(), PATH, CONTEXT);
+        let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert!(all.len() == 1 && all[0].contains(&found), "{to}: {all:?}");
+    }
+    for to in [
+        strategy("{rollingUpdate: {maxSurge: 100%, maxUnavailable: 0}}"),
+        strategy("{type: OnDelete, rollingUpdate: {maxSurge: 1, maxUnavailable: 1}}"),
+    ] {
+        let (_, problems) = read_objects(text.replacen("  template:", &to, 1).as_bytes(), PATH, CONTEXT);
+        assert_eq!(problems, [], "{to}");
     }
 }

@@ -60,6 +60,51 @@ kubernetes_types! {
         type_: String = "type",
     }
 
+    DaemonSet of "apps/v1" {
+        metadata: ObjectMeta = "metadata",
+        spec: Option<DaemonSetSpec> = "spec",
+        status: Option<DaemonSetStatus> = "status",
+    }
+
+    DaemonSetSpec {
+        min_ready_seconds: Option<i32> = "minReadySeconds",
+        revision_history_limit: Option<i32> = "revisionHistoryLimit",
+        selector: LabelSelector = "selector",
+        template: PodTemplateSpec = "template",
+        update_strategy: Option<DaemonSetUpdateStrategy> = "updateStrategy",
+    }
+
+    DaemonSetUpdateStrategy {
+        rolling_update: Option<RollingUpdateDaemonSet> = "rollingUpdate",
+        type_: Option<String> = "type",
+    }
+
+    RollingUpdateDaemonSet {
+        max_surge: Option<IntOrString> = "maxSurge",
+        max_unavailable: Option<IntOrString> = "maxUnavailable",
+    }
+
+    DaemonSetStatus {
+        collision_count: Option<i32> = "collisionCount",
+        conditions: Option<Vec<DaemonSetCondition>> = "conditions",
+        current_number_scheduled: i32 = "currentNumberScheduled",
+        desired_number_scheduled: i32 = "desiredNumberScheduled",
+        number_available: Option<i32> = "numberAvailable",
+        number_misscheduled: i32 = "numberMisscheduled",
+        number_ready: i32 = "numberReady",
+        number_unavailable: Option<i32> = "numberUnavailable",
+        observed_generation: Option<i64> = "observedGeneration",
+        updated_number_scheduled: Option<i32> = "updatedNumberScheduled",
+    }
+
+    DaemonSetCondition {
+        last_transition_time: Option<Time> = "lastTransitionTime",
+        message: Option<String> = "message",
+        reason: Option<String> = "reason",
+        status: String = "status",
+        type_: String = "type",
+    }
+
     ReplicaSet of "apps/v1" {
         metadata: ObjectMeta = "metadata",
         spec: Option<ReplicaSetSpec> = "spec",

@@ -104,6 +104,27 @@ const REPLICA_SET: &[Column] = &[
     wide("Selector", "Label selector of the pods."),
 ];
 
+const DAEMON_SET: &[Column] = &[
+    NAME,
+    number("Desired", "Number of nodes that admit a pod: 0 or 1."),
+    number("Current", "Number of nodes with a pod."),
+    number("Ready", "Number of ready pods."),
+    number("Up-to-date", "Number of pods of the present template."),
+    number("Available", "Number of available pods."),
+    column("Node Selector", "Labels that the node must have."),
+    AGE,
+    wide("Containers", "Names of the containers in the template."),
+    wide("Images", "Images of the containers in the template."),
+    wide("Selector", "Label selector of the pods."),
+];
+
+const CONTROLLER_REVISION: &[Column] = &[
+    NAME,
+    column("Controller", "Object to which the revision belongs."),
+    number("Revision", "Number of the revision."),
+    AGE,
+];
+
 const METRICS: &[Column] = &[
     NAME,
     column("CPU", "CPU usage."),
@@ -118,6 +139,8 @@ fn columns(kind: Kind) -> &'static [Column] {
         Kind::Event => EVENT,
         Kind::Deployment => DEPLOYMENT,
         Kind::ReplicaSet => REPLICA_SET,
+        Kind::DaemonSet => DAEMON_SET,
+        Kind::ControllerRevision => CONTROLLER_REVISION,
         Kind::Namespace => const { &[NAME, column("Status", "Phase of the namespace."), AGE] },
         Kind::ConfigMap => const { &[NAME, number("Data", "Number of entries."), AGE] },
         Kind::Secret => {
@@ -185,7 +208,11 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         }
         Kind::Node => node_cells(object, name(), age()),
         Kind::Event => event_cells(object, name(), now),
-        Kind::Deployment | Kind::ReplicaSet => workload_cells(kind, object, name(), age()),
+        Kind::Deployment | Kind::ReplicaSet | Kind::DaemonSet => workload_cells(kind, object, name(), age()),
+        Kind::ControllerRevision => {
+            let revision = object["revision"].as_i64().unwrap_or_default();
+            vec![name(), controller_of(object).into(), revision.into(), age()]
+        }
         Kind::Namespace => vec![name(), or("/status/phase", ""), age()],
         Kind::ConfigMap => vec![name(), entries(&["data", "binaryData"]), age()],
         Kind::Secret => vec![name(), or("/type", ""), entries(&["data"]), age()],
@@ -207,12 +234,20 @@ fn workload_cells(kind: Kind, object: &Value, name: Value, age: Value) -> Vec<Va
     let count = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or_default();
     let (wanted, ready) = (count("/spec/replicas"), count("/status/readyReplicas"));
     let counts = match kind {
-        Kind::Deployment => [
+        Kind::DaemonSet => vec![
+            count("/status/desiredNumberScheduled").into(),
+            count("/status/currentNumberScheduled").into(),
+            count("/status/numberReady").into(),
+            count("/status/updatedNumberScheduled").into(),
+            count("/status/numberAvailable").into(),
+            node_selector(object),
+        ],
+        Kind::Deployment => vec![
             format!("{ready}/{wanted}").into(),
             count("/status/updatedReplicas").into(),
             count("/status/availableReplicas").into(),
         ],
-        _ => [wanted.into(), count("/status/replicas").into(), ready.into()],
+        _ => vec![wanted.into(), count("/status/replicas").into(), ready.into()],
     };
     let containers = list(object, "/spec/template/spec/containers");
     let of_containers = |field: &str| -> Value {
@@ -221,6 +256,24 @@ fn workload_cells(kind: Kind, object: &Value, name: Value, age: Value) -> Vec<Va
     let selector = scale::selector(&object["spec"]["selector"]);
     let wide = [of_containers("/name"), of_containers("/image"), selector.into()];
     [name].into_iter().chain(counts).chain([age]).chain(wide).collect()
+}
+
+/// Returns the node selector of a DaemonSet as `KEY=VALUE,...`.
+fn node_selector(object: &Value) -> Value {
+    let selector = object.pointer("/spec/template/spec/nodeSelector").and_then(Value::as_object);
+    let pairs = selector.into_iter().flatten().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")));
+    match pairs.collect::<Vec<_>>().join(",") {
+        none if none.is_empty() => "<none>".into(),
+        pairs => pairs.into(),
+    }
+}
+
+/// Returns the controller of an object as `daemonset.apps/NAME`.
+fn controller_of(object: &Value) -> String {
+    let owners = list(object, "/metadata/ownerReferences");
+    let Some(owner) = owners.iter().find(|owner| owner["controller"] == true) else { return "<none>".to_owned() };
+    let group = text(owner, "/apiVersion").split('/').next().unwrap_or_default();
+    format!("{}.{group}/{}", text(owner, "/kind").to_lowercase(), text(owner, "/name"))
 }
 
 fn text_or(object: &Value, path: &str, other: &str) -> Value {

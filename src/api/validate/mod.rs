@@ -5,6 +5,7 @@
 
 mod complaints;
 mod container;
+pub(crate) mod daemon_set;
 pub(crate) mod deployment;
 mod environment;
 mod ephemeral;
@@ -19,6 +20,7 @@ mod syntax;
 mod unsupported;
 mod user_namespace;
 mod volumes;
+pub(crate) mod workload;
 
 use crate::api::data_object::{self, DockerFormat};
 use crate::api::image;

@@ -1,13 +1,11 @@
 //! A Deployment (apps/v1): how many pods of a template run, and how a new template replaces an old one.
 
+use super::key::{WorkloadKey, WorkloadKind};
 use super::portion::{self, Rounding};
 use super::template;
 use crate::api::k8s::{self, IntOrString, PodTemplateSpec};
 use crate::api::names::{FullName, Uid};
-use crate::api::problem::Problem;
 use crate::api::source::Source;
-use crate::api::uid;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -46,12 +44,6 @@ pub enum Strategy {
     Rolling { surge: u32, unavailable: u32 },
 }
 
-/// Returns the UID of a Deployment. It depends on the namespace and the name alone, so that it stays when the manifest
-/// changes.
-pub fn uid(name: &FullName) -> Uid {
-    Uid::from(uid::of_name("Deployment", &name.namespace, &name.name))
-}
-
 /// Fills in the defaults of the API.
 pub fn complete(object: &mut k8s::Deployment) {
     let spec = object.spec.get_or_insert_default();
@@ -77,7 +69,7 @@ impl Deployment {
         let metadata = &mut object.metadata;
         let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
         let name = FullName::new(&namespace.unwrap_or_default(), &name.unwrap_or_default());
-        let uid = uid(&name);
+        let uid = WorkloadKey::new(WorkloadKind::Deployment, name.clone()).uid();
         metadata.uid = Some(uid.to_string());
         metadata.creation_timestamp = None;
         let template = object.spec.as_mut().map(|spec| std::mem::take(&mut spec.template)).unwrap_or_default();
@@ -135,29 +127,7 @@ impl Deployment {
     }
 }
 
-/// Returns a problem for each Deployment that has the name of an earlier one, which is in force (D6).
-pub fn duplicates(all: &[Rc<Deployment>]) -> Vec<Problem> {
-    let mut first: BTreeMap<&FullName, &Source> = BTreeMap::new();
-    let mut problems = Vec::new();
-    for deployment in all {
-        let Deployment { name, source, .. } = &**deployment;
-        let Some(Source { path, document }) = first.get(name) else {
-            first.insert(name, source);
-            continue;
-        };
-        problems.push(Problem {
-            path: source.path.clone(),
-            document: source.document,
-            line: None,
-            field: Some("metadata.name".to_owned()),
-            message: format!(
-                "Duplicate value: \"{name}\": the Deployment in {path} (document {document}) is in force; change one"
-            ),
-        });
-    }
-    problems
-}
-
-fn seconds(value: Option<i32>) -> Duration {
+/// Returns a duration in whole seconds. A negative one is 0.
+pub(super) fn seconds(value: Option<i32>) -> Duration {
     Duration::from_secs(value.and_then(|n| u64::try_from(n).ok()).unwrap_or_default())
 }

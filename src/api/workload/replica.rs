@@ -1,6 +1,6 @@
-//! A pod that a ReplicaSet creates from its template.
+//! A pod that is created from a template.
 
-use super::template::HASH_LABEL;
+use super::template;
 use crate::api::defaults;
 use crate::api::document::context::Context;
 use crate::api::k8s::{self, ObjectMeta, OwnerReference, PodTemplateSpec};
@@ -12,33 +12,31 @@ use crate::api::uid;
 /// The maximum length of a generated name before its five random characters, as in an API server.
 const MAX_PREFIX: usize = 58;
 
-/// The ReplicaSet that owns a pod.
+/// The controller of a pod, and the revision of its template.
 #[derive(Clone, Copy, Debug)]
-pub struct OwningSet<'a> {
-    /// `NAMESPACE/DEPLOYMENT-HASH`.
+pub struct PodOwner<'a> {
+    /// `ReplicaSet` or `DaemonSet`, both of `apps/v1`.
+    pub kind: &'static str,
+    /// The name of a pod begins with this name.
     pub name: &'a FullName,
     pub uid: &'a Uid,
+    /// The label with the hash.
+    pub hash_label: &'static str,
     /// The hash of the template.
     pub hash: &'a str,
-    /// The document of the Deployment.
+    /// The document that asks for the pod.
     pub source: &'a Source,
 }
 
 /// Makes a new pod. `suffix`: the end of its name, `random`: 64 hexadecimal digits, which become its digest.
-pub fn new(
-    owner: OwningSet<'_>,
-    template: &PodTemplateSpec,
-    suffix: &str,
-    random: String,
-    context: Context<'_>,
-) -> Pod {
+pub fn new(owner: PodOwner<'_>, template: &PodTemplateSpec, suffix: &str, random: String, context: Context<'_>) -> Pod {
     let prefix = format!("{}-", owner.name.name);
     let end = prefix.char_indices().nth(MAX_PREFIX).map_or(prefix.len(), |(end, _)| end);
     let name = FullName::new(&owner.name.namespace, &format!("{}{suffix}", &prefix[..end]));
     let uid = uid::of(&owner.source.path, &random);
     let of_template = template.metadata.clone().unwrap_or_default();
     let mut labels = of_template.labels.unwrap_or_default();
-    labels.insert(HASH_LABEL.to_owned(), owner.hash.to_owned());
+    labels.insert(owner.hash_label.to_owned(), owner.hash.to_owned());
     let metadata = ObjectMeta {
         name: Some(name.name.to_string()),
         namespace: Some(name.namespace.to_string()),
@@ -47,7 +45,7 @@ pub fn new(
         annotations: of_template.annotations,
         owner_references: Some(vec![OwnerReference {
             api_version: "apps/v1".to_owned(),
-            kind: "ReplicaSet".to_owned(),
+            kind: owner.kind.to_owned(),
             name: owner.name.name.to_string(),
             uid: owner.uid.to_string(),
             controller: Some(true),
@@ -69,7 +67,9 @@ pub fn created(pod: &Pod) -> Option<jiff::Timestamp> {
 pub fn template_of(pod: &Pod) -> PodTemplateSpec {
     let metadata = &pod.object.metadata;
     let mut labels = metadata.labels.clone().unwrap_or_default();
-    labels.remove(HASH_LABEL);
+    for label in template::HASH_LABELS {
+        labels.remove(label);
+    }
     let mut annotations = metadata.annotations.clone().unwrap_or_default();
     for key in [annotation::CONFIG_HASH, annotation::CONFIG_SEEN, annotation::CONFIG_SOURCE] {
         annotations.remove(key);
@@ -89,6 +89,11 @@ pub fn host_ports(template: &PodTemplateSpec) -> Vec<String> {
         Some(format!("{}/{number}", port.protocol.as_deref().unwrap_or("TCP")))
     };
     ports.filter_map(of).collect()
+}
+
+/// Returns true if the controller of the pod is a DaemonSet, here or in a cluster.
+pub fn is_of_daemon_set(pod: &Pod) -> bool {
+    controller(&pod.object.metadata).is_some_and(|owner| owner.kind == "DaemonSet")
 }
 
 /// Returns the controller of a pod: kind, name and UID.

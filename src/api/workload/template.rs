@@ -7,6 +7,10 @@ use serde_json::json;
 
 /// The label of a Deployment's pods and ReplicaSets. Its value is the hash of the template.
 pub const HASH_LABEL: &str = "pod-template-hash";
+/// The label of a DaemonSet's pods and of its revisions. Its value is the hash of the template.
+pub const REVISION_LABEL: &str = "controller-revision-hash";
+/// The labels that the pods have and their templates lack.
+pub const HASH_LABELS: [&str; 2] = [HASH_LABEL, REVISION_LABEL];
 /// The characters of names that Kubernetes generates: no vowels, and no characters that look alike.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -16,7 +20,9 @@ pub fn complete(template: &mut PodTemplateSpec) {
     let ObjectMeta { mut labels, annotations, .. } = metadata;
     if let Some(labels) = &mut labels {
         // `kubectl rollout undo` removes the label from the template of a ReplicaSet, and other clients may not.
-        labels.remove(HASH_LABEL);
+        for label in HASH_LABELS {
+            labels.remove(label);
+        }
     }
     template.metadata = Some(ObjectMeta { labels, annotations, ..ObjectMeta::default() });
     let spec = template.spec.get_or_insert_default();

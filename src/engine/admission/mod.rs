@@ -9,6 +9,7 @@ pub mod fit;
 pub mod machine;
 pub mod node_snapshot;
 pub mod pass;
+pub mod placement;
 pub mod pod_requests;
 pub mod predicates;
 pub mod preempt;

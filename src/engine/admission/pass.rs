@@ -23,6 +23,7 @@ use crate::api::priority::CRITICAL;
 use crate::api::qos::Qos;
 use crate::api::resources::Resources;
 use crate::api::time::Boot;
+use crate::api::workload::replica::is_of_daemon_set;
 use crate::engine::desired::names::Names;
 use crate::engine::devices::Devices;
 use crate::engine::eviction::levels::Pressure;
@@ -243,7 +244,8 @@ impl<'a> Pass<'a> {
     /// remaining pods.
     fn evaluate(&mut self, request: &'a RoomRequest<'a>) -> bool {
         let worker = request.worker;
-        if self.input.cordoned && !worker.history.is_bound() {
+        let is_of_daemon_set = worker.pod.as_deref().is_some_and(is_of_daemon_set);
+        if self.input.cordoned && !worker.history.is_bound() && !is_of_daemon_set {
             self.hold_back(request);
             return true;
         }

@@ -7,6 +7,7 @@ mod affinity;
 pub(super) mod tests;
 
 use crate::api::apparmor;
+use crate::api::k8s::{PodSpec, Toleration};
 use crate::api::node_facts::NodeFacts;
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::{Pod, is_sidecar};
@@ -58,8 +59,8 @@ pub fn in_order(refusals: &mut [Refusal]) {
 pub fn against(pod: &Pod, node: &NodeFacts) -> Vec<Refusal> {
     [
         operating_system(pod),
-        node_affinity(pod, node),
-        node_name(pod, node),
+        node_affinity(pod.spec(), node),
+        node_name(pod.spec(), node),
         unsafe_sysctls(pod, node),
         no_apparmor(pod, node),
     ]
@@ -74,8 +75,7 @@ fn operating_system(pod: &Pod) -> Option<Refusal> {
     Some(Refusal::new(Reason::PodOSNotSupported, format!("{what}: spec.os.name is {name:?}, this node runs linux")))
 }
 
-fn node_affinity(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
-    let spec = pod.spec();
+pub(super) fn node_affinity(spec: &PodSpec, node: &NodeFacts) -> Option<Refusal> {
     let required = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required = required.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
     let mut mismatches = affinity::of_selector(spec.node_selector.iter().flatten(), node);
@@ -85,8 +85,8 @@ fn node_affinity(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
     (!mismatches.is_empty()).then(|| Refusal::predicate(Reason::NodeAffinity, what, format_args!("{detail}")))
 }
 
-fn node_name(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
-    let name = pod.spec().node_name.as_deref().filter(|name| !name.is_empty() && *name != node.name)?;
+pub(super) fn node_name(spec: &PodSpec, node: &NodeFacts) -> Option<Refusal> {
+    let name = spec.node_name.as_deref().filter(|name| !name.is_empty() && *name != node.name)?;
     let what = "node(s) didn't match the requested node name";
     let detail = format_args!("spec.nodeName is {name:?}, this node is {:?}", node.name);
     Some(Refusal::predicate(Reason::NodeName, what, detail))
@@ -101,9 +101,12 @@ pub fn port_is_taken(port: &HostPort) -> Refusal {
 /// Returns the refusal if a taint of the node keeps out a new pod of the API server. Pods that a scheduler binds
 /// tolerate the taints; a pod that a user binds to the node may not.
 pub fn untolerated(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
-    let tolerations = pod.spec().tolerations.as_ref();
-    let taint =
-        node.taints.iter().find(|taint| !taint.is_tolerated(tolerations)).filter(|_| pod.is_from_api_server())?;
+    untolerated_taint(pod.spec().tolerations.as_ref(), node).filter(|_| pod.is_from_api_server())
+}
+
+/// Returns the refusal for the first taint of the node that these tolerations do not tolerate.
+pub(super) fn untolerated_taint(tolerations: Option<&Vec<Toleration>>, node: &NodeFacts) -> Option<Refusal> {
+    let taint = node.taints.iter().find(|taint| !taint.is_tolerated(tolerations))?;
     let what = "node(s) had untolerated taint(s)";
     Some(Refusal::predicate(Reason::TaintToleration, what, format_args!("{taint}")))
 }

@@ -21,7 +21,7 @@ pub enum Request {
     /// W4: shorten the grace period of the pods of this name that terminate because they are no longer desired. A
     /// longer grace period has no effect.
     Shorten { pod: FullName, grace: Duration },
-    /// Delete this pod of a Deployment, which creates another one. `grace` shortens the grace period of the pod.
+    /// Delete this pod of a workload, which creates another one. `grace` shortens the grace period of the pod.
     DeleteReplica { uid: Uid, grace: Option<Duration> },
     /// A3: repeat the admission of a rejected pod.
     Retry { uid: Uid },

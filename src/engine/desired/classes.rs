@@ -8,7 +8,7 @@ use crate::api::priority::{self, Classes};
 use crate::api::problem::Problem;
 use crate::api::runtime_class::RuntimeClasses;
 use crate::api::source::Source;
-use crate::api::workload::deployment::Deployment;
+use crate::api::workload::Workload;
 use std::rc::Rc;
 
 /// The pods of a source, with the values of their classes.
@@ -59,15 +59,15 @@ pub fn give(pod: &Pod, classes: &Classes, runtime_classes: &RuntimeClasses) -> R
     give_spec(pod.spec(), classes, runtime_classes).map_err(|(field, message)| problem(pod, field, message))
 }
 
-/// Returns the field and the message of the first class in the template of a Deployment that does not exist or
+/// Returns the field and the message of the first class in the template of a workload that does not exist or
 /// contradicts the spec.
 pub fn missing_in_template(
-    deployment: &Deployment,
+    workload: &Workload,
     classes: &Classes,
     runtime_classes: &RuntimeClasses,
 ) -> Option<Problem> {
-    let (field, message) = give_spec(deployment.template.spec.as_ref()?, classes, runtime_classes).err()?;
-    let Source { path, document } = deployment.source.clone();
+    let (field, message) = give_spec(workload.template().spec.as_ref()?, classes, runtime_classes).err()?;
+    let Source { path, document } = workload.source().clone();
     Some(Problem { path, document, line: None, field: Some(format!("spec.template.{field}")), message })
 }
 
@@ -138,7 +138,7 @@ mod tests {
                 Object::Pod(pod) => objects.pods.push(PodDocument::New { pod: Rc::new(*pod), last_good: None }),
                 Object::PriorityClass(class) => objects.classes.push(class),
                 Object::RuntimeClass(class) => objects.runtime_classes.push(class),
-                Object::Data(_) | Object::Deployment(_) => {}
+                Object::Data(_) | Object::Workload(_) => {}
             }
         }
         objects

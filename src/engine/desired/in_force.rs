@@ -1,4 +1,4 @@
-//! D6, A5: if several documents define the same ConfigMap, Secret, class or Deployment, the one that is in force stays
+//! D6, A5: if several documents define the same ConfigMap, Secret, class or workload, the one that is in force stays
 //! in force, whatever another file defines. As for pods (D4), it is recognized by the path of its file. A record
 //! preserves the paths across a restart.
 
@@ -10,7 +10,7 @@ use crate::api::reason::Reason;
 use crate::api::runtime_class::RuntimeClass;
 use crate::api::source::Source;
 use crate::api::time::Boot;
-use crate::api::workload::deployment::Deployment;
+use crate::api::workload::Workload;
 use crate::engine::effect::{RecordChange, Severity};
 use crate::engine::outbox::Outbox;
 use crate::engine::owner::Owner;
@@ -80,13 +80,13 @@ impl Defined for Rc<DataObject> {
     }
 }
 
-impl Defined for Rc<Deployment> {
+impl Defined for Workload {
     fn object(&self) -> String {
-        format!("Deployment {}", self.name)
+        self.key().to_string()
     }
 
     fn source(&self) -> &Source {
-        &self.source
+        self.source()
     }
 }
 
@@ -119,7 +119,7 @@ impl InForce {
         self.put_first(&mut objects.classes, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.runtime_classes, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.data, &mut paths, &mut others, outbox);
-        self.put_first(&mut objects.deployments, &mut paths, &mut others, outbox);
+        self.put_first(&mut objects.workloads, &mut paths, &mut others, outbox);
         if self.paths != paths {
             self.writing.changed();
         }

@@ -1,4 +1,4 @@
-//! The desired objects: which pods, Deployments, ConfigMaps and Secrets the manifests define, the pods' priorities
+//! The desired objects: which pods, workloads, ConfigMaps and Secrets the manifests define, the pods' priorities
 //! (A5), which of two documents with the same name or UID is in force (D4), which pod may use a full name (W8), and
 //! what was requested or recorded before the manifests were known (D1, W25). The node compares the result with its
 //! workers. The pods of the API server are a second source: `engine/node/cluster` passes them to `choose`.
@@ -20,7 +20,7 @@ use crate::api::priority::PriorityClass;
 use crate::api::reason::Reason;
 use crate::api::resize;
 use crate::api::runtime_class::RuntimeClasses;
-use crate::api::workload::deployment::{self, Deployment};
+use crate::api::workload::{self, Workload};
 use crate::engine::effect::{RecordChange, Severity};
 use crate::engine::outbox::Outbox;
 use crate::engine::owner::Owner;
@@ -70,7 +70,7 @@ pub struct Desired {
     #[serde(skip)]
     priority_classes: Vec<PriorityClass>,
     #[serde(skip)]
-    deployments: Vec<Rc<Deployment>>,
+    workloads: Vec<Workload>,
     /// The objects whose values have changed since the last call of `take_changed_data`.
     #[serde(skip)]
     changed_data: Vec<DataKey>,
@@ -93,7 +93,7 @@ impl Default for Desired {
             data: DataObjects::default(),
             runtime_classes: RuntimeClasses::default(),
             priority_classes: Vec::new(),
-            deployments: Vec::new(),
+            workloads: Vec::new(),
             changed_data: Vec::new(),
             manifests_known: false,
             in_force: InForce::default(),
@@ -126,9 +126,10 @@ impl Desired {
         &self.priority_classes
     }
 
-    /// Returns the Deployments of the manifests. If several have the same name, the first of them is in force.
-    pub fn deployments(&self) -> &[Rc<Deployment>] {
-        &self.deployments
+    /// Returns the Deployments and DaemonSets of the manifests. If several have the same kind and name, the first of
+    /// them is in force.
+    pub fn workloads(&self) -> &[Workload] {
+        &self.workloads
     }
 
     /// Returns the ConfigMaps and Secrets that have changed, appeared or disappeared since the last call.
@@ -219,7 +220,7 @@ impl Desired {
         recorded.into_iter().flat_map(BTreeMap::values)
     }
 
-    /// Returns the pods that are desired now, and reports each new conflict. `others`: the pods of Deployments and of
+    /// Returns the pods that are desired now, and reports each new conflict. `others`: the pods of workloads and of
     /// the API server.
     /// `of_workers`: the pods that the desired workers run or will run next, by the worker's UID. `is_listed`: the
     /// runtime shows one of our pods with this UID that has no worker.
@@ -299,11 +300,11 @@ impl Desired {
         self.changed_data.extend(data.changes(&self.data));
         self.data = data;
         self.priority_classes.clone_from(&objects.classes);
-        self.deployments = std::mem::take(&mut objects.deployments);
-        let of_deployments = deployment::duplicates(&self.deployments);
+        self.workloads = std::mem::take(&mut objects.workloads);
+        let of_workloads = workload::duplicates(&self.workloads);
         let Resolution { in_force, accepted, mut problems, runtime_classes } = classes::resolve(objects);
         problems.extend(of_data);
-        problems.extend(of_deployments);
+        problems.extend(of_workloads);
         self.runtime_classes = runtime_classes;
         self.files.accept(&accepted);
         let problematic = !problems.is_empty();

@@ -60,7 +60,7 @@ impl Engine {
         };
         let setting = setting(&self.config, self.now);
         if self.desired.update(report, &setting, resized, &mut self.outbox) {
-            self.deployments_changed();
+            self.workloads_changed();
             self.compare();
         }
     }

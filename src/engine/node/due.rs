@@ -30,7 +30,7 @@ pub enum Part {
     Cluster,
     /// The next attempt to write the records of manifests.
     Manifests,
-    /// The next step of a Deployment.
+    /// The next step of a workload.
     Workloads,
 }
 

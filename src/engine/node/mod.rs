@@ -8,7 +8,7 @@
 //! `logs` for log rotation, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of
 //! an API server, `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of
 //! admission and the orders of the node shutdown, `readiness` decides whether the node is ready, `view` and
-//! `worker_status` provide the data for the API (`shown`), `workloads` connects Deployments with their pods, `shared`
+//! `worker_status` provide the data for the API (`shown`), `workloads` connects workloads with their pods, `shared`
 //! holds what the pods share, `reclaim` holds the machines that free disk space and memory, `leftovers` holds what
 //! earlier runs left, `steps` knows which workers have to be stepped, `deadlines` finds what is due without an event
 //! (`due`), and `dump` shows the whole state.
@@ -266,7 +266,7 @@ impl Engine {
             Some(Owner::Cluster) => self.cluster_recorded(op, result.map(|_| ())),
             Some(Owner::Certificate) => self.identity_done(op, &result),
             Some(Owner::Cordon) => self.cordon_recorded(op, result),
-            Some(Owner::Deployment(name)) => self.workloads.recorded(&name, result.is_ok(), self.now.boot),
+            Some(Owner::Workload(key)) => self.workloads.recorded(&key, result.is_ok(), self.now.boot),
             Some(Owner::InForce) => self.desired.in_force.written(result.is_ok(), self.now.boot),
             Some(Owner::ManifestRecords) => self.manifests_recorded(result.map(|_| ())),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),

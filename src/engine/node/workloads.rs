@@ -1,57 +1,50 @@
-//! Connects Deployments (`engine/workloads`) with the workers: passes them the published states of their pods, and
-//! makes the pods that they create desired.
+//! Connects workloads (`engine/workloads`) with the workers: passes them the published states of their pods, and makes
+//! the pods that they create desired.
 
 use super::Engine;
-use crate::api::k8s::PodStatus;
+use super::cluster::with_own;
+use crate::api::k8s::{PodSpec, PodStatus};
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::priority::Classes;
+use crate::engine::admission::placement;
 use crate::engine::control::{Reply, RequestError, RequestId};
 use crate::engine::desired::classes;
 use crate::engine::effect::Effect;
 use crate::engine::pod::worker::Worker;
-use crate::engine::workloads::deployment::{Rollout, RolloutInputs};
-use crate::engine::workloads::replica_set::{ReplicaSet, SeenPod};
+use crate::engine::workloads::Workloads;
+use crate::engine::workloads::inputs::WorkloadInputs;
+use crate::engine::workloads::revision::SeenPod;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The maximum number of times that Deployments are stepped in one step of the engine. Anything further follows in the
+/// The maximum number of times that workloads are stepped in one step of the engine. Anything further follows in the
 /// next step.
 const ROUNDS: usize = 4;
 
 impl Engine {
-    /// Returns the Deployments in force.
-    pub fn deployments(&self) -> impl Iterator<Item = &Rollout> {
-        self.workloads.all()
+    /// Returns the Deployments and DaemonSets in force.
+    pub fn workloads(&self) -> &Workloads {
+        &self.workloads
     }
 
-    pub fn deployment(&self, name: &FullName) -> Option<&Rollout> {
-        self.workloads.get(name)
-    }
-
-    /// Returns the revision of a Deployment with this name.
-    pub fn replica_set(&self, name: &FullName) -> Option<(&Rollout, &ReplicaSet)> {
-        let mut all = self.workloads.all();
-        all.find_map(|rollout| Some((rollout, rollout.sets().iter().find(|set| set.name == *name)?)))
-    }
-
-    /// Takes the Deployments of the manifests. Before the sources are known, it also takes over the pods of earlier
-    /// runs, so that they continue (W25).
-    pub(super) fn deployments_changed(&mut self) {
+    /// Takes the workloads of the manifests. Before the sources are known, it also takes over the pods of earlier runs,
+    /// so that they continue (W25).
+    pub(super) fn workloads_changed(&mut self) {
         let Engine { workloads, desired, outbox, now, .. } = self;
-        workloads.change(desired.deployments(), *now, outbox);
-        let recorded = desired.records().filter(|record| !record.is_undesired()).map(|record| &record.pod);
-        workloads.adopt(recorded, *now);
+        workloads.change(desired.workloads(), *now, outbox);
+        workloads.adopt(desired.records().map(|record| (&record.pod, record.is_undesired())), *now);
     }
 
-    /// Steps the Deployments whose pods or manifests have changed, and then the pods that they create or delete.
+    /// Steps the workloads whose pods or manifests have changed, and then the pods that they create or delete.
     pub(super) fn step_workloads(&mut self) {
         if self.desired.is_known() && !self.workloads.is_empty() {
+            self.workloads.node_seen(&with_own(&self.config.node, &self.cluster));
             for _ in 0..ROUNDS {
                 for (uid, _) in self.outbox.published() {
                     self.workloads.pod_changed(uid);
                 }
-                if !self.step_deployments() {
+                if !self.step_controllers() {
                     break;
                 }
                 self.compare();
@@ -64,8 +57,9 @@ impl Engine {
         }
     }
 
-    fn step_deployments(&mut self) -> bool {
-        let Engine { workloads, workers, desired, config, rng, outbox, now, .. } = self;
+    fn step_controllers(&mut self) -> bool {
+        let Engine { workloads, workers, desired, config, cluster, rng, outbox, now, .. } = self;
+        let node = with_own(&config.node, cluster);
         let seen = |uid: &Uid| workers.get(uid).map(|worker| seen(worker));
         let is_gone = |uid: &Uid| workers.get(uid).is_none_or(|worker| !worker.is_shown());
         let is_taken = |name: &FullName, uid: &Uid| workers.contains_key(uid) || desired.names().is_taken(name);
@@ -75,7 +69,7 @@ impl Engine {
             let given = classes::give(&pod, &classes, runtime_classes).map_err(|problem| problem.message)?;
             Ok(classes::with_values(Rc::new(pod), given).pod)
         };
-        workloads.step(&mut RolloutInputs {
+        workloads.step(&mut WorkloadInputs {
             now: *now,
             node_name: &config.node.name,
             rng,
@@ -84,10 +78,11 @@ impl Engine {
             is_gone: &is_gone,
             is_taken: &is_taken,
             accept: &accept,
+            placement: &|spec: &PodSpec| placement::of(spec, &node),
         })
     }
 
-    /// Deletes a pod of a Deployment for a user. The Deployment creates another one.
+    /// Deletes a pod of a workload for a user. The workload creates another one.
     ///
     /// # Errors
     /// There is no such pod.

@@ -1,42 +1,60 @@
-//! The objects that create pods: Deployments. Each has a machine (`deployment`), which owns one `replica_set` for each
-//! revision. `rolling` is the arithmetic of a roll-out, `progress` has the conditions, `record` what the disk keeps,
-//! and `shown` the objects that the API shows.
+//! The objects that create pods: Deployments and DaemonSets. Each has a controller (`deployment`, `daemon_set`;
+//! `controller` is what they have in common), which owns the `history` of its revisions and their pods. `rolling` is
+//! the arithmetic of a roll-out, `progress` has the conditions, `record` what the disk keeps, and `shown` the objects
+//! that the API shows.
 //!
-//! The manifests define the Deployments. The pods that a machine creates are desired like the pods of manifests
-//! (`engine/desired`), and their workers know nothing of Deployments.
+//! The manifests define the workloads. The pods that a controller creates are desired like the pods of manifests
+//! (`engine/desired`), and their workers know nothing of it.
 
+pub mod any_controller;
+pub mod controller;
+pub mod daemon_set;
 pub mod deployment;
+pub mod history;
+pub mod inputs;
 pub mod progress;
 pub mod record;
-pub mod replica_set;
+pub mod revision;
 pub mod rolling;
 pub mod shown;
 
 use crate::api::names::{FullName, Uid};
+use crate::api::node_facts::NodeFacts;
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
+use crate::api::taints::NoExecute;
 use crate::api::time::{Boot, Now};
-use crate::api::workload::deployment::Deployment;
-use crate::api::workload::replica;
+use crate::api::workload::key::{WorkloadKey, WorkloadKind};
+use crate::api::workload::{Workload, replica};
 use crate::engine::effect::{RecordChange, Severity};
 use crate::engine::outbox::Outbox;
 use crate::engine::owner::Owner;
-use deployment::{MAX_PODS, Rollout, RolloutInputs};
-use record::StoredDeployment;
+use any_controller::AnyController;
+use controller::ControllerState;
+use daemon_set::Daemon;
+use deployment::Rollout;
+use inputs::{MAX_PODS, WorkloadInputs};
+use record::StoredWorkload;
+use revision::Revision;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Workloads {
-    deployments: BTreeMap<FullName, Rollout>,
-    /// The records of Deployments, until the manifests are known.
+    #[serde(serialize_with = "controllers")]
+    all: BTreeMap<WorkloadKey, AnyController>,
+    /// The records of workloads, until the manifests are known.
     #[serde(skip)]
-    stored: BTreeMap<FullName, StoredDeployment>,
-    /// The Deployments to step: their manifest has changed, or one of their pods.
-    touched: BTreeSet<FullName>,
-    /// Counts the changes of the set of Deployments.
+    stored: BTreeMap<WorkloadKey, StoredWorkload>,
+    /// The workloads to step: their manifest has changed, or one of their pods.
+    #[serde(skip)]
+    touched: BTreeSet<WorkloadKey>,
+    /// The labels and taints of the node, on which the pods of DaemonSets depend.
+    #[serde(skip)]
+    node: (BTreeMap<String, String>, Vec<NoExecute>),
+    /// Counts the changes of the set of workloads.
     version: u64,
     /// The version that was published last.
     published: u64,
@@ -45,12 +63,13 @@ pub struct Workloads {
 impl Workloads {
     /// Takes the records that were found at the start. An unusable record is moved aside.
     pub fn records_found<'r>(&mut self, records: impl Iterator<Item = (&'r str, &'r str)>, outbox: &mut Outbox) {
-        for (key, value) in records.filter(|(key, _)| record::is_key(key)) {
-            match record::read(value) {
-                Ok(stored) => {
-                    self.stored.insert(stored.full_name(), stored);
+        for (key, value) in records {
+            match record::read(key, value) {
+                None => {}
+                Some(Ok(stored)) => {
+                    self.stored.insert(stored.key(), stored);
                 }
-                Err(why) => {
+                Some(Err(why)) => {
                     let message = format!("record {key} is unusable: {why}; moving it aside");
                     outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
                     let change = RecordChange::SetAside { key: key.to_owned() };
@@ -60,117 +79,163 @@ impl Workloads {
         }
     }
 
-    /// Takes the Deployments that are in force. All of them are stepped next, because a class that was missing may
-    /// exist now.
-    pub fn change(&mut self, deployments: &[Rc<Deployment>], now: Now, outbox: &mut Outbox) {
-        let mut before = std::mem::take(&mut self.deployments);
-        for deployment in deployments {
-            let name = &deployment.name;
+    /// Takes the workloads that are in force. All of them are stepped next, because a class that was missing may exist
+    /// now.
+    pub fn change(&mut self, workloads: &[Workload], now: Now, outbox: &mut Outbox) {
+        let mut before = std::mem::take(&mut self.all);
+        for workload in workloads {
+            let key = workload.key();
             // Of two documents with the same name, the first is in force (D6).
-            if self.deployments.contains_key(name) {
+            if self.all.contains_key(&key) {
                 continue;
             }
-            let rollout = match before.remove(name) {
-                Some(mut rollout) => {
-                    rollout.change(deployment.clone());
-                    rollout
+            let controller = match before.remove(&key) {
+                Some(mut controller) => {
+                    controller.change(workload);
+                    controller
                 }
                 None => {
                     self.version += 1;
-                    Rollout::new(deployment.clone(), self.stored.remove(name), now, outbox)
+                    AnyController::new(workload, self.stored.remove(&key), now, outbox)
                 }
             };
-            self.touched.insert(name.clone());
-            self.deployments.insert(name.clone(), rollout);
+            self.touched.insert(key.clone());
+            self.all.insert(key, controller);
         }
-        self.version += before.values().map(|rollout| rollout.version() + 1).sum::<u64>();
-        for name in before.into_keys().chain(std::mem::take(&mut self.stored).into_keys()) {
-            outbox.record(Owner::Worker(Uid::from("")), RecordChange::Delete { key: record::key(&name) });
+        self.version += before.values().map(|one| one.get().state().version() + 1).sum::<u64>();
+        for key in before.into_keys().chain(std::mem::take(&mut self.stored).into_keys()) {
+            outbox.record(Owner::Worker(Uid::from("")), RecordChange::Delete { key: record::key(&key) });
         }
     }
 
-    /// Takes over the pods of earlier runs, in the order of their creation.
-    pub fn adopt<'p>(&mut self, recorded: impl Iterator<Item = &'p Rc<Pod>>, now: Now) {
-        let mut pods: Vec<&Rc<Pod>> = recorded.collect();
-        pods.order_by_key(|pod| replica::created(pod));
-        for pod in pods {
-            self.deployments.values_mut().any(|rollout| rollout.adopt(pod, now));
+    /// Takes over the pods of earlier runs, in the order of their creation. The second value of a pair: the pod was
+    /// deleted.
+    pub fn adopt<'p>(&mut self, recorded: impl Iterator<Item = (&'p Rc<Pod>, bool)>, now: Now) {
+        let mut pods: Vec<(&Rc<Pod>, bool)> = recorded.collect();
+        pods.order_by_key(|(pod, _)| replica::created(pod));
+        for (pod, is_deleted) in pods {
+            let owner = self.all.values_mut().find_map(|one| Some((one.get().revision_of(pod)?, one)));
+            if let Some((hash, controller)) = owner {
+                controller.get_mut().state_mut().adopt(&hash, pod, is_deleted, now);
+            }
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.deployments.is_empty()
+        self.all.is_empty()
     }
 
     /// Notes that the published state of a pod has changed.
     pub fn pod_changed(&mut self, uid: &Uid) {
-        let of_pod = self.deployments.iter().find(|(_, rollout)| rollout.has(uid));
-        if let Some((name, _)) = of_pod {
-            self.touched.insert(name.clone());
+        let of_pod = self.all.iter().find(|(_, one)| one.get().state().history.has(uid));
+        if let Some((key, _)) = of_pod {
+            self.touched.insert(key.clone());
         }
     }
 
-    /// Steps the Deployments that need it. Returns true if pods were created or deleted.
-    pub fn step(&mut self, inputs: &mut RolloutInputs<'_>) -> bool {
-        let is_due = |rollout: &Rollout| rollout.next_deadline().is_some_and(|at| at <= inputs.now.boot);
-        // What another Deployment does may make room for a pod.
+    /// Takes the labels and the taints of the node.
+    pub fn node_seen(&mut self, node: &NodeFacts) {
+        if self.node.0 != node.labels || self.node.1 != node.taints {
+            self.node = (node.labels.clone(), node.taints.clone());
+            self.touched.extend(self.all.keys().filter(|key| key.kind == WorkloadKind::DaemonSet).cloned());
+        }
+    }
+
+    /// Steps the workloads that need it. Returns true if pods were created or deleted.
+    pub fn step(&mut self, inputs: &mut WorkloadInputs<'_>) -> bool {
+        // What another workload does may make room for a pod.
         let has_events = !self.touched.is_empty();
-        let is_due = |rollout: &Rollout| is_due(rollout) || has_events && rollout.lacks_pods();
-        self.touched
-            .extend(self.deployments.iter().filter(|(_, rollout)| is_due(rollout)).map(|(name, _)| name.clone()));
+        let is_due = |state: &ControllerState| {
+            let on_time = state.next_deadline().is_some_and(|at| at <= inputs.now.boot);
+            on_time || has_events && state.failure.is_some()
+        };
+        let due = self.all.iter().filter(|(_, one)| is_due(one.get().state()));
+        self.touched.extend(due.map(|(key, _)| key.clone()));
         let touched = std::mem::take(&mut self.touched);
         let mut changed = false;
-        for (_, rollout) in self.deployments.iter_mut().filter(|(name, _)| touched.contains(*name)) {
-            changed |= rollout.observe(inputs);
+        for (_, one) in self.all.iter_mut().filter(|(key, _)| touched.contains(*key)) {
+            changed |= one.get_mut().state_mut().history.observe(inputs);
         }
-        let mut room = MAX_PODS.saturating_sub(self.deployments.values().map(Rollout::pods_there).sum());
-        for (_, rollout) in self.deployments.iter_mut().filter(|(name, _)| touched.contains(*name)) {
-            changed |= rollout.step(&mut room, inputs);
+        let there = self.all.values().map(|one| one.get().state().history.pods_there()).sum();
+        let mut room = MAX_PODS.saturating_sub(there);
+        for (_, one) in self.all.iter_mut().filter(|(key, _)| touched.contains(*key)) {
+            changed |= one.get_mut().step(&mut room, inputs);
         }
         changed
     }
 
     /// Writes the records that have to be written.
     pub fn write_records(&mut self, now: Boot, outbox: &mut Outbox) {
-        for rollout in self.deployments.values_mut() {
-            rollout.write_record(now, outbox);
+        for (key, one) in &mut self.all {
+            if one.get_mut().state_mut().begins_record(now) {
+                let change = RecordChange::Put { key: record::key(key), value: one.get().record() };
+                outbox.record(Owner::Workload(key.clone()), change);
+            }
         }
     }
 
-    /// Handles the end of writing the record of a Deployment.
-    pub fn recorded(&mut self, name: &FullName, well: bool, now: Boot) {
-        if let Some(rollout) = self.deployments.get_mut(name) {
-            rollout.recorded(well, now);
+    /// Handles the end of writing the record of a workload.
+    pub fn recorded(&mut self, key: &WorkloadKey, well: bool, now: Boot) {
+        if let Some(one) = self.all.get_mut(key) {
+            one.get_mut().state_mut().recorded(well, now);
         }
     }
 
-    /// Deletes a pod because a user asks for it. Returns false if it belongs to no Deployment.
+    /// Deletes a pod because a user asks for it. Returns false if it belongs to no workload.
     pub fn delete(&mut self, uid: &Uid) -> bool {
-        let deleted = self.deployments.iter_mut().find_map(|(name, rollout)| rollout.delete(uid).then(|| name.clone()));
+        let mut all = self.all.iter_mut();
+        let deleted = all.find_map(|(key, one)| {
+            let history = &mut one.get_mut().state_mut().history;
+            history.delete(uid).map(|_| key.clone())
+        });
         self.touched.extend(deleted.clone());
         deleted.is_some()
     }
 
     /// Returns the pods that are desired now.
     pub fn pods(&self) -> impl Iterator<Item = &Rc<Pod>> {
-        self.deployments.values().flat_map(Rollout::pods)
+        self.all.values().flat_map(|one| one.get().state().history.pods())
     }
 
-    pub fn get(&self, name: &FullName) -> Option<&Rollout> {
-        self.deployments.get(name)
+    pub fn deployment(&self, name: &FullName) -> Option<&Rollout> {
+        match self.all.get(&WorkloadKey::new(WorkloadKind::Deployment, name.clone()))? {
+            AnyController::Deployment(rollout) => Some(rollout),
+            AnyController::DaemonSet(_) => None,
+        }
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &Rollout> {
-        self.deployments.values()
+    pub fn daemon_set(&self, name: &FullName) -> Option<&Daemon> {
+        match self.all.get(&WorkloadKey::new(WorkloadKind::DaemonSet, name.clone()))? {
+            AnyController::DaemonSet(daemon) => Some(daemon),
+            AnyController::Deployment(_) => None,
+        }
+    }
+
+    /// Returns the revision with this name of a workload of this kind, and the controller of the workload.
+    pub fn revision(&self, kind: WorkloadKind, name: &FullName) -> Option<(&AnyController, &Revision)> {
+        let mut all = self.all.iter().filter(|(key, _)| key.kind == kind);
+        all.find_map(|(_, one)| {
+            let mut revisions = one.get().state().history.revisions.iter();
+            Some((one, revisions.find(|revision| revision.name == *name)?))
+        })
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&WorkloadKey, &AnyController)> {
+        self.all.iter()
     }
 
     /// Returns true if the API has to show something else than after the last call.
     pub fn take_changed(&mut self) -> bool {
-        let version = self.deployments.values().map(Rollout::version).sum::<u64>() + self.version;
+        let version = self.all.values().map(|one| one.get().state().version()).sum::<u64>() + self.version;
         std::mem::replace(&mut self.published, version) != version
     }
 
     pub fn next_deadline(&self) -> Option<Boot> {
-        self.deployments.values().filter_map(Rollout::next_deadline).min()
+        self.all.values().filter_map(|one| one.get().state().next_deadline()).min()
     }
+}
+
+/// Writes the controllers by their names, for a dump.
+fn controllers<S: serde::Serializer>(all: &BTreeMap<WorkloadKey, AnyController>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(all.iter().map(|(key, one)| (key.to_string(), one)))
 }

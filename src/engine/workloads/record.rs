@@ -1,12 +1,12 @@
-//! The record of a Deployment: its revisions, which the manifest does not contain. Its pods have records of their own.
+//! The record of a workload: its revisions, which the manifest does not contain. Its pods have records of their own.
 
 use super::progress::StoredProgress;
-use super::replica_set::ReplicaSet;
+use super::revision::Revision;
 use crate::api::document::from_value;
 use crate::api::k8s::PodTemplateSpec;
 use crate::api::names::FullName;
 use crate::api::time::Wall;
-use crate::api::workload::deployment;
+use crate::api::workload::key::{WorkloadKey, WorkloadKind};
 use crate::engine::nanoseconds;
 use crate::engine::record_error::RecordError;
 use crate::engine::record_fields as fields;
@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// The kind of these records. A key is `deployments/<uid>`.
-pub const KIND: &str = "deployments";
+/// The kinds of these records. A key is, for example, `deployments/<uid>`.
+pub const KINDS: [&str; 2] = [kind(WorkloadKind::Deployment), kind(WorkloadKind::DaemonSet)];
 const VERSION: u64 = 1;
 
-/// The content of a record.
+/// The content of the record of a Deployment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredDeployment {
@@ -38,6 +38,26 @@ pub struct StoredDeployment {
     pub revisions: Vec<StoredRevision>,
 }
 
+/// The content of the record of a DaemonSet. The fields are those of a Deployment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredDaemonSet {
+    pub namespace: String,
+    pub name: String,
+    #[serde(with = "nanoseconds")]
+    pub created: Wall,
+    pub generation: i64,
+    pub digest: String,
+    pub revisions: Vec<StoredRevision>,
+}
+
+/// A record of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StoredWorkload {
+    Deployment(StoredDeployment),
+    DaemonSet(StoredDaemonSet),
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredRevision {
@@ -50,17 +70,24 @@ pub struct StoredRevision {
     pub template: Value,
 }
 
-impl StoredDeployment {
-    pub fn full_name(&self) -> FullName {
-        FullName::new(&self.namespace, &self.name)
+impl StoredWorkload {
+    pub fn key(&self) -> WorkloadKey {
+        match self {
+            StoredWorkload::Deployment(StoredDeployment { namespace, name, .. }) => {
+                WorkloadKey::new(WorkloadKind::Deployment, FullName::new(namespace, name))
+            }
+            StoredWorkload::DaemonSet(StoredDaemonSet { namespace, name, .. }) => {
+                WorkloadKey::new(WorkloadKind::DaemonSet, FullName::new(namespace, name))
+            }
+        }
     }
 }
 
 impl StoredRevision {
-    pub fn of(set: &ReplicaSet) -> StoredRevision {
-        let ReplicaSet { revision, hash, created, annotations, template, .. } = set;
+    pub fn of(of: &Revision) -> StoredRevision {
+        let Revision { number, hash, created, annotations, template, .. } = of;
         StoredRevision {
-            revision: *revision,
+            revision: *number,
             hash: hash.clone(),
             created: *created,
             annotations: annotations.clone(),
@@ -72,32 +99,42 @@ impl StoredRevision {
     ///
     /// # Errors
     /// The template is not valid.
-    pub fn replica_set(self, deployment: &FullName) -> Result<ReplicaSet, RecordError> {
+    pub fn restore(self, owner: &WorkloadKey) -> Result<Revision, RecordError> {
         let template = from_value::<PodTemplateSpec>(&self.template)
             .map_err(|why| RecordError::Invalid { field: "template", why })?;
-        let set = ReplicaSet::new(deployment, self.hash, self.revision, Rc::new(template), self.created);
-        Ok(ReplicaSet { annotations: self.annotations, ..set })
+        let revision = Revision::new(owner, self.hash, self.revision, Rc::new(template), self.created);
+        Ok(Revision { annotations: self.annotations, ..revision })
     }
 }
 
-pub fn key(deployment: &FullName) -> String {
-    format!("{KIND}/{}", deployment::uid(deployment))
+const fn kind(of: WorkloadKind) -> &'static str {
+    match of {
+        WorkloadKind::Deployment => "deployments",
+        WorkloadKind::DaemonSet => "daemonsets",
+    }
 }
 
-pub fn is_key(key: &str) -> bool {
-    key.split_once('/').is_some_and(|(kind, _)| kind == KIND)
+pub fn key(of: &WorkloadKey) -> String {
+    format!("{}/{}", kind(of.kind), of.uid())
 }
 
-pub fn write(stored: &StoredDeployment) -> String {
+pub fn write(stored: &impl Serialize) -> String {
     let mut all = fields::of(VERSION);
     fields::put(stored, &mut all);
     Value::Object(all).to_string()
 }
 
-/// Parses a record.
+/// Parses a record with this key. None: it is not the record of a workload.
 ///
 /// # Errors
 /// The text is not JSON, a field is missing or invalid, or the version is not supported.
-pub fn read(text: &str) -> Result<StoredDeployment, RecordError> {
-    fields::take(&mut fields::parse(text, VERSION)?)
+pub fn read(key: &str, text: &str) -> Option<Result<StoredWorkload, RecordError>> {
+    let (of, _) = key.split_once('/')?;
+    let of = WorkloadKind::ALL.into_iter().find(|one| kind(*one) == of)?;
+    Some(fields::parse(text, VERSION).and_then(|mut fields| {
+        Ok(match of {
+            WorkloadKind::Deployment => StoredWorkload::Deployment(fields::take(&mut fields)?),
+            WorkloadKind::DaemonSet => StoredWorkload::DaemonSet(fields::take(&mut fields)?),
+        })
+    }))
 }

@@ -107,6 +107,14 @@ fn rounded(value: i64, by: i64) -> i64 {
     (2 * value + by) / (2 * by)
 }
 
+/// Returns the message of the event: the old pods have this port of the node, so there is no surge.
+pub fn replaces_in_place(port: &str) -> String {
+    format!(
+        "The old pods have the port {port} of the node, so a new pod starts only after an old one has ended; maxSurge \
+         has no effect on this roll-out"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,14 +1,19 @@
-//! Deployments and their revisions as objects of the API.
+//! Workloads and their revisions as objects of the API.
 
+use super::controller::{Controller, ControllerState};
+use super::daemon_set::Daemon;
 use super::deployment::Rollout;
-use super::progress::whole;
-use super::replica_set::ReplicaSet;
+use super::progress::{RolloutCondition, whole};
+use super::revision::Revision;
 use crate::api::k8s::{
-    self, DeploymentStatus, LabelSelector, ObjectMeta, OwnerReference, PodTemplateSpec, ReplicaSetSpec,
-    ReplicaSetStatus,
+    self, DaemonSetCondition, DaemonSetStatus, DeploymentCondition, DeploymentStatus, LabelSelector, ObjectMeta,
+    OwnerReference, PodTemplateSpec, ReplicaSetSpec, ReplicaSetStatus,
 };
+use crate::api::names::Uid;
 use crate::api::time::Boot;
-use crate::api::workload::template::HASH_LABEL;
+use crate::api::workload::key::WorkloadKind;
+use crate::api::workload::template::{HASH_LABEL, REVISION_LABEL};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The annotation with the number of a revision, which kubectl reads.
@@ -20,12 +25,11 @@ const MOST: &str = "deployment.kubernetes.io/max-replicas";
 pub fn deployment(rollout: &Rollout) -> k8s::Deployment {
     let deployment = rollout.deployment();
     let mut object = deployment.object.clone();
-    let metadata = &mut object.metadata;
-    metadata.creation_timestamp = rollout.created().timestamp().map(whole);
-    metadata.generation = Some(rollout.generation());
-    metadata.annotations.get_or_insert_default().insert(REVISION.to_owned(), rollout.revision().to_string());
+    let (metadata, state) = (&mut object.metadata, rollout.state());
+    complete(metadata, state);
+    metadata.annotations.get_or_insert_default().insert(REVISION.to_owned(), state.history.number().to_string());
     if let Some(spec) = &mut object.spec {
-        spec.template = shown_template(&deployment.template, None);
+        spec.template = shown_template(&deployment.template, &[]);
     }
     let counts = rollout.counts();
     let conditions = rollout.conditions().into_iter().map(|(type_, condition)| condition.object(type_)).collect();
@@ -33,7 +37,7 @@ pub fn deployment(rollout: &Rollout) -> k8s::Deployment {
         available_replicas: some(counts.available),
         collision_count: None,
         conditions: Some(conditions),
-        observed_generation: Some(rollout.generation()),
+        observed_generation: Some(state.generation),
         ready_replicas: some(counts.ready),
         replicas: some(counts.replicas),
         terminating_replicas: some(counts.terminating),
@@ -43,36 +47,103 @@ pub fn deployment(rollout: &Rollout) -> k8s::Deployment {
     object
 }
 
-/// Returns a revision as a ReplicaSet.
-pub fn replica_set(rollout: &Rollout, set: &ReplicaSet, now: Boot) -> k8s::ReplicaSet {
+/// Returns a DaemonSet with its status.
+pub fn daemon_set(daemon: &Daemon) -> k8s::DaemonSet {
+    let mut object = daemon.daemon_set().object.clone();
+    let state = daemon.state();
+    complete(&mut object.metadata, state);
+    if let Some(spec) = &mut object.spec {
+        spec.template = shown_template(&daemon.daemon_set().template, &[]);
+    }
+    let (counts, conditions) = (daemon.counts(), daemon.conditions());
+    let conditions = conditions.into_iter().map(|(type_, condition)| of_daemon_set(condition, type_)).collect();
+    object.status = Some(DaemonSetStatus {
+        collision_count: None,
+        conditions: Some(conditions).filter(|all: &Vec<_>| !all.is_empty()),
+        current_number_scheduled: i32::from(counts.has_pod && counts.desired),
+        desired_number_scheduled: i32::from(counts.desired),
+        number_available: some(u32::from(counts.available)),
+        number_misscheduled: i32::from(counts.has_pod && !counts.desired),
+        number_ready: i32::from(counts.ready),
+        number_unavailable: some(u32::from(counts.desired && !counts.available)),
+        observed_generation: Some(state.generation),
+        updated_number_scheduled: some(u32::from(counts.updated)),
+    });
+    object
+}
+
+/// Returns a revision of a DaemonSet as a ControllerRevision. Its data is the patch with which kubectl brings the
+/// template back.
+pub fn controller_revision(daemon: &Daemon, revision: &Revision) -> Value {
+    let daemon_set = daemon.daemon_set();
+    let labels = [(REVISION_LABEL, &*revision.hash)];
+    let mut template = json!(shown_template(&revision.template, &[]));
+    template["$patch"] = "replace".into();
+    let metadata = ObjectMeta {
+        labels: Some(labels_of(revision, &labels)),
+        annotations: Some(revision.annotations.clone()).filter(|all| !all.is_empty()),
+        ..metadata_of(revision, owner(WorkloadKind::DaemonSet, &daemon_set.name.name, &daemon_set.uid))
+    };
+    json!({ "metadata": metadata, "revision": revision.number, "data": { "spec": { "template": template } } })
+}
+
+/// Sets the fields that the manifest does not have.
+fn complete(metadata: &mut ObjectMeta, state: &ControllerState) {
+    metadata.creation_timestamp = state.created.timestamp().map(whole);
+    metadata.generation = Some(state.generation);
+}
+
+fn of_daemon_set(condition: &RolloutCondition, type_: &str) -> DaemonSetCondition {
+    let DeploymentCondition { last_transition_time, message, reason, status, type_, .. } = condition.object(type_);
+    DaemonSetCondition { last_transition_time, message, reason, status, type_ }
+}
+
+fn owner(kind: WorkloadKind, name: &str, uid: &Uid) -> OwnerReference {
+    OwnerReference {
+        api_version: "apps/v1".to_owned(),
+        kind: kind.name().to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_string(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+fn metadata_of(revision: &Revision, owner: OwnerReference) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(revision.name.name.to_string()),
+        namespace: Some(revision.name.namespace.to_string()),
+        uid: Some(revision.uid.to_string()),
+        creation_timestamp: revision.created.timestamp().map(whole),
+        owner_references: Some(vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Returns the labels of the template, and `more`.
+fn labels_of(revision: &Revision, more: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let mut labels = revision.template.metadata.as_ref().and_then(|m| m.labels.clone()).unwrap_or_default();
+    labels.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    labels
+}
+
+/// Returns a revision of a Deployment as a ReplicaSet.
+pub fn replica_set(rollout: &Rollout, set: &Revision, now: Boot) -> k8s::ReplicaSet {
     let deployment = rollout.deployment();
     let mut annotations = set.annotations.clone();
     for (key, value) in [
-        (REVISION, set.revision.to_string()),
+        (REVISION, set.number.to_string()),
         (DESIRED, deployment.replicas().to_string()),
         (MOST, rollout.most().to_string()),
     ] {
         annotations.insert(key.to_owned(), value);
     }
-    let mut labels = set.template.metadata.as_ref().and_then(|m| m.labels.clone()).unwrap_or_default();
-    labels.insert(HASH_LABEL.to_owned(), set.hash.clone());
+    let labels = [(HASH_LABEL, &*set.hash)];
     let metadata = ObjectMeta {
-        name: Some(set.name.name.to_string()),
-        namespace: Some(set.name.namespace.to_string()),
-        uid: Some(set.uid.to_string()),
         generation: Some(1),
-        creation_timestamp: set.created.timestamp().map(whole),
-        labels: Some(labels),
+        labels: Some(labels_of(set, &labels)),
         annotations: Some(annotations),
-        owner_references: Some(vec![OwnerReference {
-            api_version: "apps/v1".to_owned(),
-            kind: "Deployment".to_owned(),
-            name: deployment.name.name.to_string(),
-            uid: deployment.uid.to_string(),
-            controller: Some(true),
-            block_owner_deletion: Some(true),
-        }]),
-        ..ObjectMeta::default()
+        ..metadata_of(set, owner(WorkloadKind::Deployment, &deployment.name.name, &deployment.uid))
     };
     let mut selector: LabelSelector = deployment.selector().clone();
     selector.match_labels.get_or_insert_with(BTreeMap::new).insert(HASH_LABEL.to_owned(), set.hash.clone());
@@ -81,7 +152,7 @@ pub fn replica_set(rollout: &Rollout, set: &ReplicaSet, now: Boot) -> k8s::Repli
         min_ready_seconds: i32::try_from(min_ready.as_secs()).ok().filter(|seconds| *seconds > 0),
         replicas: i32::try_from(set.wanted).ok(),
         selector,
-        template: Some(shown_template(&set.template, Some(&set.hash))),
+        template: Some(shown_template(&set.template, &labels)),
     };
     let status = ReplicaSetStatus {
         available_replicas: some(set.available(min_ready, now)),
@@ -100,12 +171,12 @@ fn some(count: u32) -> Option<i32> {
     i32::try_from(count).ok().filter(|count| *count > 0)
 }
 
-/// Returns a template with the label of its revision and the default DNS policy, which the stored template lacks.
-fn shown_template(template: &PodTemplateSpec, hash: Option<&str>) -> PodTemplateSpec {
+/// Returns a template with more labels and the default DNS policy, which the stored template lacks.
+fn shown_template(template: &PodTemplateSpec, more: &[(&str, &str)]) -> PodTemplateSpec {
     let mut template = template.clone();
-    if let Some(hash) = hash {
+    if !more.is_empty() {
         let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
-        labels.insert(HASH_LABEL.to_owned(), hash.to_owned());
+        labels.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     }
     if let Some(spec) = &mut template.spec {
         spec.dns_policy.get_or_insert_with(|| "ClusterFirst".to_owned());

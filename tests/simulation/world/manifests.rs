@@ -36,7 +36,7 @@ pub struct Manifests {
     runtime_classes: BTreeMap<String, String>,
     /// The key and the value of Secrets by name.
     secrets: BTreeMap<String, (String, String)>,
-    /// The texts of Deployments, each in a file of its own.
+    /// The texts of Deployments and DaemonSets, each in a file of its own.
     deployments: BTreeMap<String, String>,
     /// Copies of the files of classes and Secrets. They sort before the originals.
     copied_classes: BTreeMap<String, i32>,
@@ -437,13 +437,21 @@ impl World {
         self.manifests_change(|w| drop(w.manifests.secrets.remove(name)));
     }
 
+    /// Writes a DaemonSet in a file of its own. `spec`: its spec without the selector and the template. `pod`: the spec of
+    /// its pod.
+    pub fn define_daemon_set(&mut self, name: &str, spec: &str, pod: &str) {
+        let text = workload("DaemonSet", name, spec, pod);
+        self.manifests_change(|w| drop(w.manifests.deployments.insert(format!("daemon-set-{name}"), text)));
+    }
+
+    pub fn remove_daemon_set(&mut self, name: &str) {
+        self.manifests_change(|w| drop(w.manifests.deployments.remove(&format!("daemon-set-{name}"))));
+    }
+
     /// Writes a Deployment in a file of its own. `spec`: its spec without the selector and the template. `pod`: the spec of
     /// its pods.
     pub fn define_deployment(&mut self, name: &str, spec: &str, pod: &str) {
-        let text = format!(
-            "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: {name}}}, spec: {{{spec}, selector: {{matchLabels: \
-             {{app: {name}}}}}, template: {{metadata: {{labels: {{app: {name}}}}}, spec: {{{pod}}}}}}}}}"
-        );
+        let text = workload("Deployment", name, spec, pod);
         self.manifests_change(|w| drop(w.manifests.deployments.insert(name.into(), text)));
     }
 
@@ -591,4 +599,11 @@ impl World {
     pub fn manifest_problems(&self) -> Vec<String> {
         self.engine.manifest_problems().flat_map(|open| &open.problems).map(ToString::to_string).collect()
     }
+}
+
+fn workload(kind: &str, name: &str, spec: &str, pod: &str) -> String {
+    format!(
+        "{{apiVersion: apps/v1, kind: {kind}, metadata: {{name: {name}}}, spec: {{{spec}, selector: {{matchLabels: {{app: \
+         {name}}}}}, template: {{metadata: {{labels: {{app: {name}}}}}, spec: {{{pod}}}}}}}}}"
+    )
 }

@@ -12,7 +12,7 @@ use crate::api::priority::{self, PriorityClass};
 use crate::api::problem::Problem;
 use crate::api::runtime_class::{self, RuntimeClass};
 use crate::api::source::Source;
-use crate::api::workload::deployment::Deployment;
+use crate::api::workload::Workload;
 use serde_json::Value;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) enum Thing {
     Class(PriorityClass),
     RuntimeClass(RuntimeClass),
     Data(Rc<DataObject>),
-    Deployment(Rc<Deployment>),
+    Workload(Workload),
     /// A pod with the values of its classes.
     Accepted(AcceptedPod),
     /// A pod without the values of its classes, and its last good version.
@@ -46,7 +46,7 @@ impl Held {
             Object::PriorityClass(class) => Thing::Class(class),
             Object::RuntimeClass(class) => Thing::RuntimeClass(class),
             Object::Data(object) => Thing::Data(Rc::new(object)),
-            Object::Deployment(deployment) => Thing::Deployment(Rc::new(*deployment)),
+            Object::Workload(workload) => Thing::Workload(workload),
         };
         Held { thing, content: Some(content.to_string().into()) }
     }
@@ -69,7 +69,7 @@ impl Held {
             Thing::Class(class) => &class.digest,
             Thing::RuntimeClass(class) => &class.digest,
             Thing::Data(object) => &object.digest,
-            Thing::Deployment(deployment) => &deployment.digest,
+            Thing::Workload(workload) => workload.digest(),
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => &pod.digest,
         }
     }
@@ -80,7 +80,7 @@ impl Held {
             Thing::Class(class) => class.source.document,
             Thing::RuntimeClass(class) => class.source.document,
             Thing::Data(object) => object.source.document,
-            Thing::Deployment(deployment) => deployment.source.document,
+            Thing::Workload(workload) => workload.source().document,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => pod.source.document,
         }
     }
@@ -90,7 +90,7 @@ impl Held {
             Thing::Class(class) => Key::PriorityClass(class.name.clone()),
             Thing::RuntimeClass(class) => Key::RuntimeClass(class.name.clone()),
             Thing::Data(object) => Key::Data(object.key.clone()),
-            Thing::Deployment(deployment) => Key::Deployment(deployment.name.clone()),
+            Thing::Workload(workload) => Key::Workload(workload.key()),
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => Key::Pod(pod.name.clone()),
         }
     }
@@ -123,8 +123,8 @@ impl Held {
         if let Thing::Data(object) = &self.thing { Some(object) } else { None }
     }
 
-    pub(super) fn deployment(&self) -> Option<&Rc<Deployment>> {
-        if let Thing::Deployment(deployment) = &self.thing { Some(deployment) } else { None }
+    pub(super) fn workload(&self) -> Option<&Workload> {
+        if let Thing::Workload(workload) = &self.thing { Some(workload) } else { None }
     }
 
     fn accepted(&self) -> Option<&AcceptedPod> {
@@ -139,7 +139,7 @@ impl Held {
     /// Returns the document with its last good version; None if it is not a pod.
     pub(super) fn pod_document(&self) -> Option<PodDocument> {
         match &self.thing {
-            Thing::Class(_) | Thing::RuntimeClass(_) | Thing::Data(_) | Thing::Deployment(_) => None,
+            Thing::Class(_) | Thing::RuntimeClass(_) | Thing::Data(_) | Thing::Workload(_) => None,
             Thing::Accepted(accepted) => Some(PodDocument::Accepted(accepted.clone())),
             Thing::New(pod, _) => {
                 let last_good = self.in_force().and_then(Held::accepted).cloned();
@@ -246,7 +246,7 @@ fn keep_broken(mut old: Vec<Option<Held>>, broken: Vec<(usize, Option<Key>)>, no
     }
 }
 
-/// Rejects a new version of an immutable ConfigMap or Secret, and one of a Deployment with another selector.
+/// Rejects a new version of an immutable ConfigMap or Secret, and one of a workload with another selector.
 fn changeable(old: &[Option<Held>], object: Object) -> Result<Object, Vec<Problem>> {
     let old = || old.iter().flatten();
     let (source, field, message) = match &object {
@@ -257,12 +257,13 @@ fn changeable(old: &[Option<Held>], object: Object) -> Result<Object, Vec<Proble
             }
             (&new.source, "data", "field is immutable when `immutable` is set; to change the values,")
         }
-        Object::Deployment(new) => {
-            let held = old().filter_map(Held::deployment).find(|held| held.name == new.name);
+        Object::Workload(new) => {
+            let key = new.key();
+            let held = old().filter_map(Held::workload).find(|held| held.key() == key);
             if held.is_none_or(|held| held.selector() == new.selector()) {
                 return Ok(object);
             }
-            (&new.source, "spec.selector", "field is immutable; to select other pods,")
+            (new.source(), "spec.selector", "field is immutable; to select other pods,")
         }
         Object::Pod(_) | Object::PriorityClass(_) | Object::RuntimeClass(_) => return Ok(object),
     };

@@ -137,7 +137,7 @@ impl ManifestFiles {
             classes: held().filter_map(Held::class).cloned().collect(),
             runtime_classes: held().filter_map(Held::runtime_class).cloned().collect(),
             data: held().filter_map(Held::data).cloned().collect(),
-            deployments: held().filter_map(Held::deployment).cloned().collect(),
+            workloads: held().filter_map(Held::workload).cloned().collect(),
             pods: held().filter_map(Held::pod_document).collect(),
         })
     }

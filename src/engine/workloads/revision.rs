@@ -1,4 +1,5 @@
-//! One revision of a Deployment: its template, and the pods that were created from it. kubectl sees it as a ReplicaSet.
+//! One revision of a workload: its template, and the pods that were created from it. kubectl sees the revisions of a
+//! Deployment as ReplicaSets, and those of a DaemonSet as ControllerRevisions.
 
 use crate::api::k8s::PodTemplateSpec;
 use crate::api::names::{FullName, Uid};
@@ -6,6 +7,7 @@ use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Wall};
 use crate::api::uid;
+use crate::api::workload::key::{WorkloadKey, WorkloadKind};
 use serde::Serialize;
 use serde_json::json;
 use std::cmp::Reverse;
@@ -19,23 +21,24 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const ENDED: usize = 3;
 
 #[derive(Debug, Serialize)]
-pub struct ReplicaSet {
-    /// `NAMESPACE/DEPLOYMENT-HASH`.
+pub struct Revision {
+    /// `NAMESPACE/WORKLOAD-HASH`.
     pub name: FullName,
     pub uid: Uid,
     /// The hash of the template.
     pub hash: String,
-    pub revision: u64,
+    /// The position in the history. An earlier template that is used again gets a new number.
+    pub number: u64,
     #[serde(skip)]
     pub template: Rc<PodTemplateSpec>,
     /// The size of the template in JSON.
     pub template_bytes: usize,
-    /// The annotations of the Deployment when this was its template.
+    /// The annotations of the workload when this was its template.
     #[serde(skip)]
     pub annotations: BTreeMap<String, String>,
     #[serde(skip)]
     pub created: Wall,
-    /// The number of pods that the roll-out assigns to this revision now.
+    /// The number of pods that the roll-out of a Deployment assigns to this revision now.
     pub wanted: u32,
     pub replicas: BTreeMap<Uid, Replica>,
     /// The deleted pods that are still terminating.
@@ -77,6 +80,18 @@ pub struct SeenPod {
 }
 
 impl ReplicaState {
+    pub fn is_ready(self) -> bool {
+        matches!(self, ReplicaState::Ready { .. })
+    }
+
+    /// Returns true if the pod has been ready for at least `min_ready`.
+    pub fn is_available(self, min_ready: Duration, now: Boot) -> bool {
+        match self {
+            ReplicaState::Ready { since, .. } => now.since(since) >= min_ready,
+            _ => false,
+        }
+    }
+
     fn after(self, seen: Option<SeenPod>, now: Boot) -> ReplicaState {
         match (self, seen) {
             (_, Some(SeenPod { has_ended: true, .. })) => ReplicaState::Ended,
@@ -91,28 +106,26 @@ impl ReplicaState {
 }
 
 /// Returns the name and the UID of the revision with this hash.
-pub fn identity(deployment: &FullName, hash: &str) -> (FullName, Uid) {
-    let name = FullName::new(&deployment.namespace, &format!("{}-{hash}", deployment.name));
-    let uid = Uid::from(uid::of_name("ReplicaSet", &name.namespace, &name.name));
+pub fn identity(owner: &WorkloadKey, hash: &str) -> (FullName, Uid) {
+    let name = FullName::new(&owner.name.namespace, &format!("{}-{hash}", owner.name.name));
+    let kind = match owner.kind {
+        WorkloadKind::Deployment => "ReplicaSet",
+        WorkloadKind::DaemonSet => "ControllerRevision",
+    };
+    let uid = Uid::from(uid::of_name(kind, &name.namespace, &name.name));
     (name, uid)
 }
 
-impl ReplicaSet {
-    /// Makes the revision of this template of a Deployment.
-    pub fn new(
-        deployment: &FullName,
-        hash: String,
-        revision: u64,
-        template: Rc<PodTemplateSpec>,
-        now: Wall,
-    ) -> ReplicaSet {
-        let (name, uid) = identity(deployment, &hash);
+impl Revision {
+    /// Makes the revision of this template.
+    pub fn new(owner: &WorkloadKey, hash: String, number: u64, template: Rc<PodTemplateSpec>, now: Wall) -> Revision {
+        let (name, uid) = identity(owner, &hash);
         let template_bytes = json!(*template).to_string().len();
-        ReplicaSet {
+        Revision {
             name,
             uid,
             hash,
-            revision,
+            number,
             template,
             template_bytes,
             annotations: BTreeMap::new(),
@@ -165,7 +178,8 @@ impl ReplicaSet {
         surplus > 0
     }
 
-    fn active(&self) -> impl Iterator<Item = (&Uid, &Replica)> {
+    /// Returns the pods that have not ended.
+    pub fn active(&self) -> impl Iterator<Item = (&Uid, &Replica)> {
         self.replicas.iter().filter(|(_, replica)| replica.state != ReplicaState::Ended)
     }
 
@@ -175,16 +189,12 @@ impl ReplicaSet {
     }
 
     pub fn ready(&self) -> u32 {
-        count(self.active().filter(|(_, replica)| matches!(replica.state, ReplicaState::Ready { .. })))
+        count(self.active().filter(|(_, replica)| replica.state.is_ready()))
     }
 
     /// Returns the number of pods that have been ready for at least `min_ready`.
     pub fn available(&self, min_ready: Duration, now: Boot) -> u32 {
-        let is_available = |replica: &Replica| match replica.state {
-            ReplicaState::Ready { since, .. } => now.since(since) >= min_ready,
-            _ => false,
-        };
-        count(self.active().filter(|(_, replica)| is_available(replica)))
+        count(self.active().filter(|(_, replica)| replica.state.is_available(min_ready, now)))
     }
 
     /// Returns when the next pod becomes available, if it stays ready.
@@ -229,6 +239,10 @@ mod tests {
     use crate::api::k8s;
     use crate::api::source::Source;
 
+    fn key() -> WorkloadKey {
+        WorkloadKey::new(WorkloadKind::Deployment, FullName::new("a", "web"))
+    }
+
     fn pod(name: &str, cost: Option<&str>) -> Rc<Pod> {
         let mut object = k8s::Pod::default();
         object.metadata.annotations = cost.map(|cost| [(DELETION_COST.to_owned(), cost.to_owned())].into());
@@ -244,7 +258,7 @@ mod tests {
 
     #[test]
     fn y5_pods_end_in_the_order_of_a_cluster() {
-        let mut set = ReplicaSet::new(&FullName::new("a", "web"), "h".into(), 1, Rc::default(), Wall(0));
+        let mut set = Revision::new(&key(), "h".into(), 1, Rc::default(), Wall(0));
         let ready = |since, restarts| ReplicaState::Ready { since: Boot(since), restarts };
         // The names are in the expected order.
         for (number, (name, cost, state)) in [
@@ -274,7 +288,7 @@ mod tests {
 
     #[test]
     fn y1_the_last_pods_that_have_ended_stay() {
-        let mut set = ReplicaSet::new(&FullName::new("a", "web"), "h".into(), 1, Rc::default(), Wall(0));
+        let mut set = Revision::new(&key(), "h".into(), 1, Rc::default(), Wall(0));
         for name in ["a", "b", "c", "d", "e"] {
             let number = set.replicas.len() as u64;
             set.add(pod(name, None), number);

@@ -1,0 +1,50 @@
+//! The identity of an object that creates pods.
+
+use crate::api::names::{FullName, Uid};
+use crate::api::uid;
+use serde::Serialize;
+use std::fmt;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum WorkloadKind {
+    Deployment,
+    DaemonSet,
+}
+
+/// The identity of an object that creates pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct WorkloadKey {
+    pub kind: WorkloadKind,
+    pub name: FullName,
+}
+
+impl WorkloadKind {
+    pub const ALL: [WorkloadKind; 2] = [WorkloadKind::Deployment, WorkloadKind::DaemonSet];
+
+    /// Returns the value of `kind` in a manifest.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WorkloadKind::Deployment => "Deployment",
+            WorkloadKind::DaemonSet => "DaemonSet",
+        }
+    }
+}
+
+impl WorkloadKey {
+    pub fn new(kind: WorkloadKind, name: FullName) -> WorkloadKey {
+        WorkloadKey { kind, name }
+    }
+
+    /// Returns the UID of the object. It depends on the kind, the namespace and the name alone, so that it stays when
+    /// the manifest changes.
+    pub fn uid(&self) -> Uid {
+        Uid::from(uid::of_name(self.kind.name(), &self.name.namespace, &self.name.name))
+    }
+}
+
+/// Formats as `Deployment NAMESPACE/NAME`.
+impl fmt::Display for WorkloadKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.name(), self.name)
+    }
+}

@@ -1,0 +1,55 @@
+//! The controller of an object of any kind.
+
+use super::controller::Controller;
+use super::daemon_set::Daemon;
+use super::deployment::Rollout;
+use super::record::StoredWorkload;
+use crate::api::time::Now;
+use crate::api::workload::Workload;
+use crate::engine::outbox::Outbox;
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub enum AnyController {
+    Deployment(Box<Rollout>),
+    DaemonSet(Box<Daemon>),
+}
+
+impl AnyController {
+    /// Makes the controller of a workload. `stored`: its record.
+    pub fn new(workload: &Workload, stored: Option<StoredWorkload>, now: Now, outbox: &mut Outbox) -> AnyController {
+        match workload {
+            Workload::Deployment(of) => {
+                let stored = if let Some(StoredWorkload::Deployment(stored)) = stored { Some(stored) } else { None };
+                AnyController::Deployment(Box::new(Rollout::new(of.clone(), stored, now, outbox)))
+            }
+            Workload::DaemonSet(of) => {
+                let stored = if let Some(StoredWorkload::DaemonSet(stored)) = stored { Some(stored) } else { None };
+                AnyController::DaemonSet(Box::new(Daemon::new(of.clone(), stored, now, outbox)))
+            }
+        }
+    }
+
+    pub fn get(&self) -> &dyn Controller {
+        match self {
+            AnyController::Deployment(rollout) => &**rollout,
+            AnyController::DaemonSet(daemon) => &**daemon,
+        }
+    }
+
+    pub fn get_mut(&mut self) -> &mut dyn Controller {
+        match self {
+            AnyController::Deployment(rollout) => &mut **rollout,
+            AnyController::DaemonSet(daemon) => &mut **daemon,
+        }
+    }
+
+    /// Takes a new version of the manifest. Its kind and name are those of this controller.
+    pub fn change(&mut self, workload: &Workload) {
+        match (self, workload) {
+            (AnyController::Deployment(rollout), Workload::Deployment(of)) => rollout.change(of.clone()),
+            (AnyController::DaemonSet(daemon), Workload::DaemonSet(of)) => daemon.change(of.clone()),
+            (AnyController::Deployment(_) | AnyController::DaemonSet(_), _) => {}
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What the controllers of all kinds of workloads have in common.
+
+use super::history::History;
+use super::inputs::WorkloadInputs;
+use super::progress::RolloutCondition;
+use crate::api::names::Uid;
+use crate::api::pod::Pod;
+use crate::api::reason::Reason;
+use crate::api::time::{Boot, Now, Wall};
+use crate::api::workload::key::WorkloadKey;
+use crate::engine::effect::{Severity, Subject};
+use crate::engine::outbox::Outbox;
+use crate::engine::rewriting::Rewriting;
+use serde::Serialize;
+use std::rc::Rc;
+
+/// The controller of one object. It is level-triggered: a step compares the object with its pods, and nothing depends
+/// on how a state was reached.
+pub trait Controller {
+    fn state(&self) -> &ControllerState;
+
+    fn state_mut(&mut self) -> &mut ControllerState;
+
+    /// Returns the hash of the template from which a pod of an earlier run was created; None if the pod is not one of
+    /// this object.
+    fn revision_of(&self, pod: &Pod) -> Option<String>;
+
+    /// Compares the object with its pods. Returns true if pods were created or deleted. `room`: how many pods may be
+    /// created, by all workloads.
+    fn step(&mut self, room: &mut usize, inputs: &mut WorkloadInputs<'_>) -> bool;
+
+    /// Returns the content of the record.
+    fn record(&self) -> String;
+}
+
+#[derive(Debug, Serialize)]
+pub struct ControllerState {
+    pub created: Wall,
+    /// The number of changes of the manifest.
+    pub generation: i64,
+    pub history: History,
+    /// Why the last pod could not be created.
+    pub failure: Option<RolloutCondition>,
+    record: Rewriting,
+    /// When a step is due without an event.
+    pub due: Option<Boot>,
+    /// Counts the changes of what the API shows.
+    version: u64,
+}
+
+impl ControllerState {
+    /// Makes the state of an object that is new.
+    pub fn new(key: WorkloadKey, now: Wall) -> ControllerState {
+        let mut record = Rewriting::default();
+        record.changed();
+        let history = History::new(key);
+        ControllerState { created: now, generation: 1, history, failure: None, record, due: None, version: 0 }
+    }
+
+    /// Takes the values of a record. `same`: the manifest has not changed since.
+    pub fn restored(&mut self, created: Wall, generation: i64, same: bool) {
+        self.created = created;
+        self.generation = generation + i64::from(!same);
+        if same {
+            self.record = Rewriting::default();
+        }
+    }
+
+    /// Notes a new version of the manifest.
+    pub fn manifest_changed(&mut self) {
+        self.generation += 1;
+        self.shown_changed();
+        self.record_changed();
+    }
+
+    /// Notes that the API has to show something else.
+    pub fn shown_changed(&mut self) {
+        self.version += 1;
+    }
+
+    pub fn record_changed(&mut self) {
+        self.record.changed();
+    }
+
+    /// Returns a number that changes whenever the API has to show something else.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Takes over a pod of an earlier run, which may have deleted it.
+    pub fn adopt(&mut self, hash: &str, pod: &Rc<Pod>, is_deleted: bool, now: Now) {
+        if self.history.adopt(hash, pod, is_deleted, now) {
+            self.record_changed();
+        }
+    }
+
+    /// Deletes a pod, and reports it as an event of `subject`. Returns false if there is no such pod.
+    pub fn delete(&mut self, uid: &Uid, subject: &Subject, outbox: &mut Outbox) -> bool {
+        let Some(replica) = self.history.delete(uid) else { return false };
+        let message = format!("Deleted pod: {}", replica.pod.name.name);
+        outbox.emit(subject.clone(), Severity::Normal, Reason::SuccessfulDelete, message);
+        true
+    }
+
+    /// Adds a pod of the revision at this position, and reports it as an event of `subject`.
+    pub fn add(&mut self, at: usize, pod: Rc<Pod>, subject: &Subject, outbox: &mut Outbox) {
+        let message = format!("Created pod: {}", pod.name.name);
+        outbox.emit(subject.clone(), Severity::Normal, Reason::SuccessfulCreate, message);
+        self.history.add(at, pod);
+    }
+
+    /// Shows why pods cannot be created. The next change of the manifests may remove the cause.
+    pub fn note_failure(&mut self, failure: Option<(Subject, String)>, inputs: &mut WorkloadInputs<'_>) {
+        let Some((subject, why)) = failure else {
+            self.version += u64::from(self.failure.take().is_some());
+            return;
+        };
+        let condition = self.failure.get_or_insert_default();
+        if condition.set("True", "FailedCreate", why.clone(), inputs.now) {
+            self.version += 1;
+            let message = format!("Error creating: {why}");
+            inputs.outbox.emit(subject, Severity::Warning, Reason::FailedCreate, message);
+        }
+    }
+
+    /// Forgets old revisions.
+    pub fn forget_revisions(&mut self, limit: usize) {
+        if self.history.forget(limit) {
+            self.record_changed();
+            self.shown_changed();
+        }
+    }
+
+    /// Returns true if the record has to be written now.
+    pub fn begins_record(&mut self, now: Boot) -> bool {
+        self.record.begins(now)
+    }
+
+    /// Handles the end of writing the record.
+    pub fn recorded(&mut self, well: bool, now: Boot) {
+        self.record.ended(well, now);
+    }
+
+    /// Returns when a step is due without an event.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        self.due.into_iter().chain(self.record.next_deadline()).min()
+    }
+}
