@@ -30,7 +30,7 @@ use crate::engine::event::{Answer, Prepared};
 use crate::engine::op::{Code, OpError};
 use crate::foreign::{self, Links};
 use crate::net::addresses::addresses;
-use error::{Result, failed};
+use error::{Result, failed, is_failing_disk};
 use remove::remove_below;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -166,7 +166,7 @@ impl PodFiles {
         let messages = self.layout.container(&pod.uid, container);
         directory(&messages, 0o750)?;
         let mut mounts = vec![Mount::writable(ETC_HOSTS, self.layout.etc_hosts(&pod.uid))];
-        // On a read-only file system, the container starts without a file for its message.
+        // On a disk that fails, the container starts without a file for its message.
         if let Some(file) = termination::make(&messages)? {
             termination::forget_old(&messages, &file, KEPT_MESSAGES);
             mounts.extend(termination_path(pod, container).map(|path| Mount::writable(path, file)));
@@ -339,11 +339,11 @@ fn write_in_place(path: &str, content: &str) -> Result<()> {
     let wrong = |e: std::io::Error| format!("failed to write {path}: {e}");
     let mut file = match rustix::fs::open(path, flags, mode) {
         Ok(file) => File::from(file),
-        Err(Errno::ROFS) => {
+        Err(e) if is_failing_disk(e) => {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = rustix::fs::open(path, flags, mode).map_err(|_| failed("open", path, Errno::ROFS))?;
+            let file = rustix::fs::open(path, flags, mode).map_err(|_| failed("open", path, e))?;
             let is_same = has_content(&mut File::from(file), content).map_err(wrong)?;
-            return if is_same { Ok(()) } else { Err(failed("write", path, Errno::ROFS)) };
+            return if is_same { Ok(()) } else { Err(failed("write", path, e)) };
         }
         Err(e) => return Err(failed("open", path, e)),
     };

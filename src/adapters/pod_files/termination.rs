@@ -4,7 +4,7 @@
 //! The limits are a kubelet's: the last 4096 bytes of the file, or the last 2048 bytes of the text in the log's last 80
 //! lines. A read error becomes the message, as in a kubelet, so that it is visible in the status.
 
-use super::error::{Result, failed};
+use super::error::{Result, failed, is_failing_disk};
 use crate::api::log_line;
 use crate::api::ordered::OrderSlice;
 use crate::foreign::{self, Links};
@@ -22,8 +22,8 @@ const MAX_LOG_BYTES: usize = 2048;
 /// needed, and for the longest line that a runtime writes (16 KiB).
 const LOG_TAIL: u64 = 64 << 10;
 
-/// Creates an empty file that every user in a container can write to. Returns its path; None on a read-only file
-/// system.
+/// Creates an empty file that every user in a container can write to. Returns its path; None on a file system that is
+/// read-only or fails.
 ///
 /// # Errors
 /// The file cannot be created.
@@ -38,7 +38,7 @@ pub fn make(directory: &str) -> Result<Option<String>> {
                 return Ok(Some(path));
             }
             Err(Errno::EXIST) => {}
-            Err(Errno::ROFS) => return Ok(None),
+            Err(e) if is_failing_disk(e) => return Ok(None),
             Err(e) => return Err(failed("create", &path, e)),
         }
     }
