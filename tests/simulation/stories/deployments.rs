@@ -193,13 +193,10 @@ fn y4_a_new_run_ends_the_old_pod_that_is_not_ready_first() {
         w.kill_engine();
         w.define_deployment("web", spec, &probed(2));
         w.start();
-        for _ in 0..1200 {
-            w.run_ms(100);
-            let healthy =
-                old.iter().enumerate().filter(|(at, pod)| *at != bad && w.runs(&format!("{pod}/main"))).count();
-            let updated = counts(&w)[1] as usize;
-            assert!(healthy + updated >= 2, "{bad}: {healthy} old and {updated} new\n{}", w.trace());
-        }
+        w.until("an old pod ends", 120, |w| old.iter().any(|pod| !pods(w).contains(pod)));
+        let left: Vec<&String> = old.iter().filter(|pod| pods(&w).contains(*pod)).collect();
+        assert!(left.len() == 2 && !left.contains(&&old[bad]), "{bad}: {left:?}\n{}", w.trace());
+        w.run(120);
         assert!(complete(&w) && counts(&w) == [3, 3, 3, 3], "{bad}: {:?}", counts(&w));
         w.assert_well();
     }
