@@ -69,6 +69,7 @@ impl Engine {
         }
         if self.with_member(|member, _| member.take_change_for_admission()) == Some(true) {
             self.admission.room_changed();
+            self.workloads.node_changed();
         }
     }
 

@@ -39,7 +39,6 @@ impl Engine {
     /// Steps the workloads whose pods or manifests have changed, and then the pods that they create or delete.
     pub(super) fn step_workloads(&mut self) {
         if self.desired.is_known() && !self.workloads.is_empty() {
-            self.workloads.node_seen(&with_own(&self.config.node, &self.cluster));
             for _ in 0..ROUNDS {
                 for (uid, _) in self.outbox.published() {
                     self.workloads.pod_changed(uid);
@@ -59,7 +58,6 @@ impl Engine {
 
     fn step_controllers(&mut self) -> bool {
         let Engine { workloads, workers, desired, config, cluster, rng, outbox, now, .. } = self;
-        let node = with_own(&config.node, cluster);
         let seen = |uid: &Uid| workers.get(uid).map(|worker| seen(worker));
         let is_gone = |uid: &Uid| workers.get(uid).is_none_or(|worker| !worker.is_shown());
         let is_taken = |name: &FullName, uid: &Uid| workers.contains_key(uid) || desired.names().is_taken(name);
@@ -78,7 +76,7 @@ impl Engine {
             is_gone: &is_gone,
             is_taken: &is_taken,
             accept: &accept,
-            placement: &|spec: &PodSpec| placement::of(spec, &node),
+            placement: &|spec: &PodSpec| placement::of(spec, &with_own(&config.node, cluster)),
         })
     }
 

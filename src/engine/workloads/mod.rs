@@ -19,11 +19,9 @@ pub mod rolling;
 pub mod shown;
 
 use crate::api::names::{FullName, Uid};
-use crate::api::node_facts::NodeFacts;
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use crate::api::taints::NoExecute;
 use crate::api::time::{Boot, Now};
 use crate::api::workload::key::{WorkloadKey, WorkloadKind};
 use crate::api::workload::{Workload, replica};
@@ -51,9 +49,6 @@ pub struct Workloads {
     /// The workloads to step: their manifest has changed, or one of their pods.
     #[serde(skip)]
     touched: BTreeSet<WorkloadKey>,
-    /// The labels and taints of the node, on which the pods of DaemonSets depend.
-    #[serde(skip)]
-    node: (BTreeMap<String, String>, Vec<NoExecute>),
     /// Counts the changes of the set of workloads.
     version: u64,
     /// The version that was published last.
@@ -133,12 +128,9 @@ impl Workloads {
         }
     }
 
-    /// Takes the labels and the taints of the node.
-    pub fn node_seen(&mut self, node: &NodeFacts) {
-        if self.node.0 != node.labels || self.node.1 != node.taints {
-            self.node = (node.labels.clone(), node.taints.clone());
-            self.touched.extend(self.all.keys().filter(|key| key.kind == WorkloadKind::DaemonSet).cloned());
-        }
+    /// Notes that the labels or the taints of the node have changed, on which the pods of DaemonSets depend.
+    pub fn node_changed(&mut self) {
+        self.touched.extend(self.all.keys().filter(|key| key.kind == WorkloadKind::DaemonSet).cloned());
     }
 
     /// Steps the workloads that need it. Returns true if pods were created or deleted.

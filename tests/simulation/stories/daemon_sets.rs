@@ -1,7 +1,9 @@
 //! DaemonSets: the node admits their pod or not; a new template replaces it.
 
+use super::cluster;
 use crate::story::{ONE, node};
 use crate::world::{S, World};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::control::Request;
@@ -93,6 +95,37 @@ fn y13_the_node_selector_decides_whether_the_pod_runs() {
     w.define_daemon_set("agent", "minReadySeconds: 0", &elsewhere);
     w.until("the pod is gone", 120, |w| !counts(w).has_pod);
     assert_eq!(running(&w), 0);
+    w.assert_well();
+}
+
+#[test]
+fn y13_labels_and_taints_of_the_node_at_the_server_take_effect_at_once() {
+    let mut w = cluster::running("web");
+    let set = |w: &mut World, change: &dyn Fn(&mut Value)| {
+        let mut node = w.api.node().cloned().expect("the node");
+        change(&mut node);
+        w.api_set("/api/v1/nodes", node);
+    };
+    w.define_daemon_set("agent", "minReadySeconds: 0", &format!("nodeSelector: {{zone: north}}, {}", probed(1)));
+    w.run(60);
+    assert_eq!(pods(&w).len(), 0);
+    set(&mut w, &|node| node["metadata"]["labels"]["zone"] = json!("north"));
+    w.until("the pod is available", 10, |w| counts(w) == WELL);
+    let first = pods(&w);
+    // The labels are in a record.
+    w.api_away(true);
+    w.restart_engine();
+    w.run(90);
+    assert_eq!((counts(&w), pods(&w)), (WELL, first));
+    w.api_away(false);
+    w.run(60);
+    set(&mut w, &|node| node["spec"]["taints"] = json!([{ "key": "closed", "effect": "NoExecute" }]));
+    w.until("the pod is gone", 60, |w| !counts(w).has_pod);
+    assert!(w.notices("FailedPlacement").last().is_some_and(|said| said.contains("closed:NoExecute")));
+    set(&mut w, &|node| {
+        node["spec"]["taints"] = json!([{ "key": "node.kubernetes.io/not-ready", "effect": "NoExecute" }])
+    });
+    w.until("the pod is available", 10, |w| counts(w) == WELL);
     w.assert_well();
 }
 
