@@ -3,14 +3,14 @@
 use crate::api::document::context::Context;
 use crate::api::image;
 use crate::api::k8s::Quantity;
-use crate::api::k8s::{Container, DownwardAPIVolumeFile, Pod, PodSpec, Toleration, Volume};
+use crate::api::k8s::{Container, DownwardAPIVolumeFile, ObjectMeta, Pod, PodSpec, Toleration, Volume};
 use crate::api::names::{Uid, annotation};
 use crate::api::pod_resources;
 
 /// Completes a pod. Existing values stay, except for the creation timestamp and the three `config.*` annotations.
 pub fn apply(pod: &mut Pod, uid: &Uid, context: Context<'_>) {
+    namespace(&mut pod.metadata);
     let metadata = &mut pod.metadata;
-    default_text(&mut metadata.namespace, "default");
     metadata.uid = Some(uid.to_string());
     // The age of a pod counts from the time when it was first seen, because the file may be a copy of an older
     // object.
@@ -42,6 +42,11 @@ pub fn apply_of_cluster(pod: &mut Pod, context: Context<'_>) {
         default_text(&mut spec.node_name, context.node_name);
         shrink(spec);
     }
+}
+
+/// Completes the namespace of an object.
+pub fn namespace(metadata: &mut ObjectMeta) {
+    default_text(&mut metadata.namespace, "default");
 }
 
 /// Completes the spec of a template. The node is chosen for each pod.

@@ -188,11 +188,11 @@ pub(super) fn in_force(engine: &Engine, key: &Key) -> Option<(Source, String)> {
         Kind::Pod => engine.manifest_of(&name).map(|pod| (pod.source.clone(), pod.digest.clone())),
         Kind::Deployment => {
             let deployment = engine.workloads().deployment(&name)?.deployment();
-            Some((deployment.source.clone(), deployment.digest.clone()))
+            Some((deployment.head.source.clone(), deployment.head.digest.clone()))
         }
         Kind::DaemonSet => {
             let daemon_set = engine.workloads().daemon_set(&name)?.daemon_set();
-            Some((daemon_set.source.clone(), daemon_set.digest.clone()))
+            Some((daemon_set.head.source.clone(), daemon_set.head.digest.clone()))
         }
         Kind::ConfigMap => data(DataKind::ConfigMap),
         Kind::Secret => data(DataKind::Secret),

@@ -183,7 +183,7 @@ pub fn check_objects(text: &[u8], path: &str, context: Context<'_>) -> Checked {
                 let faults = |check: fn(&k8s::Pod) -> Vec<Fault>| match &object {
                     Object::Pod(pod) => document.problems(path, Some(text), check(&pod.object)),
                     Object::Workload(of) => {
-                        document.problems(path, Some(text), validate::workload::in_template(of.template(), check))
+                        document.problems(path, Some(text), validate::workload::in_template(&of.head().template, check))
                     }
                     Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Data(_) => Vec::new(),
                 };
@@ -334,8 +334,16 @@ impl Document {
     /// All errors of the document. After a type error, nothing else is checked.
     pub fn object(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Object, Vec<Problem>> {
         let made = match self.content.get("kind").and_then(Value::as_str) {
-            Some(DEPLOYMENT) => self.deployment(path).map(|of| Object::Workload(Workload::Deployment(Rc::new(of)))),
-            Some(DAEMON_SET) => self.daemon_set(path).map(|of| Object::Workload(Workload::DaemonSet(Rc::new(of)))),
+            Some(DEPLOYMENT) => {
+                let make =
+                    |object, source, digest| Workload::Deployment(Rc::new(Deployment::new(object, source, digest)));
+                self.workload(path, deployment::complete, validate::deployment::deployment, make)
+            }
+            Some(DAEMON_SET) => {
+                let make =
+                    |object, source, digest| Workload::DaemonSet(Rc::new(DaemonSet::new(object, source, digest)));
+                self.workload(path, daemon_set::complete, validate::daemon_set::daemon_set, make)
+            }
             Some(PRIORITY_CLASS) => self.priority_class(path).map(Object::PriorityClass),
             Some(RUNTIME_CLASS) => self.runtime_class(path).map(Object::RuntimeClass),
             Some("ConfigMap") => self.config_map(path).map(Object::Data),
@@ -399,28 +407,22 @@ impl Document {
         Ok(Pod { uid, name, source, digest: self.digest.clone(), object, ephemeral: Vec::new() })
     }
 
-    fn deployment(&self, path: &str) -> Result<Deployment, Vec<Fault>> {
-        let mut object = self.typed::<k8s::Deployment>()?;
-        default_namespace(&mut object.metadata);
-        deployment::complete(&mut object);
-        let faults = validate::deployment::deployment(&object);
+    /// Builds a workload: typed, defaulted and validated.
+    fn workload<T: FieldValue + Default>(
+        &self,
+        path: &str,
+        complete: fn(&mut T),
+        validate: fn(&T) -> Vec<Fault>,
+        make: fn(T, Source, String) -> Workload,
+    ) -> Result<Object, Vec<Fault>> {
+        let mut object = self.typed::<T>()?;
+        complete(&mut object);
+        let faults = validate(&object);
         if !faults.is_empty() {
             return Err(faults);
         }
         let source = Source { path: path.to_owned(), document: self.number };
-        Ok(Deployment::new(object, source, self.digest.clone()))
-    }
-
-    fn daemon_set(&self, path: &str) -> Result<DaemonSet, Vec<Fault>> {
-        let mut object = self.typed::<k8s::DaemonSet>()?;
-        default_namespace(&mut object.metadata);
-        daemon_set::complete(&mut object);
-        let faults = validate::daemon_set::daemon_set(&object);
-        if !faults.is_empty() {
-            return Err(faults);
-        }
-        let source = Source { path: path.to_owned(), document: self.number };
-        Ok(DaemonSet::new(object, source, self.digest.clone()))
+        Ok(Object::Workload(make(object, source, self.digest.clone())))
     }
 
     fn priority_class(&self, path: &str) -> Result<PriorityClass, Vec<Fault>> {
@@ -466,7 +468,7 @@ impl Document {
 
     fn config_map(&self, path: &str) -> Result<DataObject, Vec<Fault>> {
         let mut map = self.typed::<k8s::ConfigMap>()?;
-        default_namespace(&mut map.metadata);
+        defaults::namespace(&mut map.metadata);
         let faults = validate::config_map(&map);
         if !faults.is_empty() {
             return Err(faults);
@@ -481,7 +483,7 @@ impl Document {
             faults.iter_mut().for_each(Fault::hide_secret);
             without_secret_keys(faults)
         })?;
-        default_namespace(&mut secret.metadata);
+        defaults::namespace(&mut secret.metadata);
         let of_credentials = system_credentials::add(&mut secret, credentials)?;
         let faults = validate::secret(&secret);
         if !faults.is_empty() {
@@ -558,13 +560,6 @@ impl Document {
 fn without_secret_keys(mut faults: Vec<Fault>) -> Vec<Fault> {
     faults.iter_mut().for_each(|fault| fault.hide_invalid_key(validate::is_config_key));
     faults
-}
-
-fn default_namespace(metadata: &mut ObjectMeta) {
-    let namespace = metadata.namespace.get_or_insert_default();
-    if namespace.is_empty() {
-        namespace.push_str("default");
-    }
 }
 
 /// Adds one value, or the items of a List, to the documents.

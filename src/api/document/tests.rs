@@ -533,12 +533,12 @@ fn a_deployment_has_the_defaults_of_the_api() {
     ] {
         assert_eq!(shown.pointer(at), Some(&value), "{at}");
     }
-    assert_eq!((deployment.name.to_string().as_str(), deployment.replicas()), ("default/web", 1));
+    assert_eq!((deployment.head.name().to_string().as_str(), deployment.replicas()), ("default/web", 1));
     // The UID stays when the content changes.
     let (objects, _) = read_objects(DEPLOYMENT.replace("i:1", "i:2").as_bytes(), PATH, CONTEXT);
     let [Object::Workload(Workload::Deployment(other))] = &objects[..] else { panic!("a Deployment") };
-    assert_eq!(deployment.uid, other.uid);
-    assert_ne!(deployment.hash, other.hash);
+    assert_eq!(deployment.head.uid, other.head.uid);
+    assert_ne!(deployment.head.hash, other.head.hash);
 }
 
 #[test]

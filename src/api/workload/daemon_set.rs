@@ -1,13 +1,13 @@
 //! A DaemonSet (apps/v1): one pod of a template on each node that admits it, so at most one on this machine.
 
 use super::deployment::seconds;
-use super::key::{WorkloadKey, WorkloadKind};
+use super::head::WorkloadHead;
+use super::key::WorkloadKind;
 use super::portion::{self, Rounding};
 use super::template;
-use crate::api::k8s::{self, IntOrString, PodTemplateSpec, Toleration};
-use crate::api::names::{FullName, Uid};
+use crate::api::defaults;
+use crate::api::k8s::{self, IntOrString, Toleration};
 use crate::api::source::Source;
-use std::rc::Rc;
 use std::time::Duration;
 
 /// The defaults of the API.
@@ -28,17 +28,9 @@ const NO_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoS
 /// A valid DaemonSet of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DaemonSet {
-    pub name: FullName,
-    pub uid: Uid,
+    pub head: WorkloadHead,
     /// With all defaults, except for the template, which is empty.
     pub object: k8s::DaemonSet,
-    /// With all defaults.
-    pub template: Rc<PodTemplateSpec>,
-    /// The hash of the template.
-    pub hash: String,
-    pub source: Source,
-    /// The digest of the parsed content, as for a pod (D3).
-    pub digest: String,
 }
 
 /// How a pod of a new template replaces the old one.
@@ -54,6 +46,7 @@ pub enum DaemonUpdate {
 
 /// Fills in the defaults of the API.
 pub fn complete(object: &mut k8s::DaemonSet) {
+    defaults::namespace(&mut object.metadata);
     let spec = object.spec.get_or_insert_default();
     spec.revision_history_limit.get_or_insert(REVISION_HISTORY);
     let strategy = spec.update_strategy.get_or_insert_default();
@@ -90,15 +83,9 @@ pub fn tolerations(spec: &k8s::PodSpec) -> Vec<Toleration> {
 impl DaemonSet {
     /// Makes a DaemonSet of a complete, valid object.
     pub fn new(mut object: k8s::DaemonSet, source: Source, digest: String) -> DaemonSet {
-        let metadata = &mut object.metadata;
-        let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
-        let name = FullName::new(&namespace.unwrap_or_default(), &name.unwrap_or_default());
-        let uid = WorkloadKey::new(WorkloadKind::DaemonSet, name.clone()).uid();
-        metadata.uid = Some(uid.to_string());
-        metadata.creation_timestamp = None;
         let template = object.spec.as_mut().map(|spec| std::mem::take(&mut spec.template)).unwrap_or_default();
-        let hash = template::hash(&template);
-        DaemonSet { name, uid, object, template: Rc::new(template), hash, source, digest }
+        let head = WorkloadHead::new(WorkloadKind::DaemonSet, &mut object.metadata, template, source, digest);
+        DaemonSet { head, object }
     }
 
     fn spec(&self) -> &k8s::DaemonSetSpec {

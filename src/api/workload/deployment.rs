@@ -1,12 +1,12 @@
 //! A Deployment (apps/v1): how many pods of a template run, and how a new template replaces an old one.
 
-use super::key::{WorkloadKey, WorkloadKind};
+use super::head::WorkloadHead;
+use super::key::WorkloadKind;
 use super::portion::{self, Rounding};
 use super::template;
-use crate::api::k8s::{self, IntOrString, PodTemplateSpec};
-use crate::api::names::{FullName, Uid};
+use crate::api::defaults;
+use crate::api::k8s::{self, IntOrString};
 use crate::api::source::Source;
-use std::rc::Rc;
 use std::time::Duration;
 
 /// The defaults of the API.
@@ -22,17 +22,9 @@ const NO_DEADLINE: i32 = i32::MAX;
 /// A valid Deployment of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deployment {
-    pub name: FullName,
-    pub uid: Uid,
+    pub head: WorkloadHead,
     /// With all defaults, except for the template, which is empty.
     pub object: k8s::Deployment,
-    /// With all defaults.
-    pub template: Rc<PodTemplateSpec>,
-    /// The hash of the template.
-    pub hash: String,
-    pub source: Source,
-    /// The digest of the parsed content, as for a pod (D3).
-    pub digest: String,
 }
 
 /// How a new template replaces an old one, in numbers of replicas.
@@ -46,6 +38,7 @@ pub enum Strategy {
 
 /// Fills in the defaults of the API.
 pub fn complete(object: &mut k8s::Deployment) {
+    defaults::namespace(&mut object.metadata);
     let spec = object.spec.get_or_insert_default();
     spec.replicas.get_or_insert(REPLICAS);
     spec.revision_history_limit.get_or_insert(REVISION_HISTORY);
@@ -66,15 +59,9 @@ pub fn complete(object: &mut k8s::Deployment) {
 impl Deployment {
     /// Makes a Deployment of a complete, valid object.
     pub fn new(mut object: k8s::Deployment, source: Source, digest: String) -> Deployment {
-        let metadata = &mut object.metadata;
-        let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
-        let name = FullName::new(&namespace.unwrap_or_default(), &name.unwrap_or_default());
-        let uid = WorkloadKey::new(WorkloadKind::Deployment, name.clone()).uid();
-        metadata.uid = Some(uid.to_string());
-        metadata.creation_timestamp = None;
         let template = object.spec.as_mut().map(|spec| std::mem::take(&mut spec.template)).unwrap_or_default();
-        let hash = template::hash(&template);
-        Deployment { name, uid, object, template: Rc::new(template), hash, source, digest }
+        let head = WorkloadHead::new(WorkloadKind::Deployment, &mut object.metadata, template, source, digest);
+        Deployment { head, object }
     }
 
     fn spec(&self) -> &k8s::DeploymentSpec {

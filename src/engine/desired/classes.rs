@@ -66,8 +66,8 @@ pub fn missing_in_template(
     classes: &Classes,
     runtime_classes: &RuntimeClasses,
 ) -> Option<Problem> {
-    let (field, message) = give_spec(workload.template().spec.as_ref()?, classes, runtime_classes).err()?;
-    let Source { path, document } = workload.source().clone();
+    let (field, message) = give_spec(workload.head().template.spec.as_ref()?, classes, runtime_classes).err()?;
+    let Source { path, document } = workload.head().source.clone();
     Some(Problem { path, document, line: None, field: Some(format!("spec.template.{field}")), message })
 }
 

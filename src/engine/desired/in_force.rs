@@ -82,11 +82,11 @@ impl Defined for Rc<DataObject> {
 
 impl Defined for Workload {
     fn object(&self) -> String {
-        self.key().to_string()
+        self.head().key.to_string()
     }
 
     fn source(&self) -> &Source {
-        self.source()
+        &self.head().source
     }
 }
 

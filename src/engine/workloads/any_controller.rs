@@ -20,12 +20,11 @@ impl AnyController {
     pub fn new(workload: &Workload, stored: Option<StoredWorkload>, now: Now, outbox: &mut Outbox) -> AnyController {
         match workload {
             Workload::Deployment(of) => {
-                let stored = if let Some(StoredWorkload::Deployment(stored)) = stored { Some(stored) } else { None };
                 AnyController::Deployment(Box::new(Rollout::new(of.clone(), stored, now, outbox)))
             }
             Workload::DaemonSet(of) => {
-                let stored = if let Some(StoredWorkload::DaemonSet(stored)) = stored { Some(stored) } else { None };
-                AnyController::DaemonSet(Box::new(Daemon::new(of.clone(), stored, now, outbox)))
+                let base = stored.map(|stored| stored.base);
+                AnyController::DaemonSet(Box::new(Daemon::new(of.clone(), base, now, outbox)))
             }
         }
     }

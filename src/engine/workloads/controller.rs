@@ -3,11 +3,12 @@
 use super::history::History;
 use super::inputs::WorkloadInputs;
 use super::progress::RolloutCondition;
+use super::record::StoredBase;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now, Wall};
-use crate::api::workload::key::WorkloadKey;
+use crate::api::workload::head::WorkloadHead;
 use crate::engine::effect::{Severity, Subject};
 use crate::engine::outbox::Outbox;
 use crate::engine::rewriting::Rewriting;
@@ -49,25 +50,44 @@ pub struct ControllerState {
 }
 
 impl ControllerState {
-    /// Makes the state of an object that is new.
-    pub fn new(key: WorkloadKey, now: Wall) -> ControllerState {
-        let mut record = Rewriting::default();
-        record.changed();
-        let history = History::new(key);
-        ControllerState { created: now, generation: 1, history, failure: None, record, due: None, version: 0 }
+    /// Makes the state of an object. `stored`: its record.
+    pub fn new(head: &WorkloadHead, stored: Option<StoredBase>, now: Wall, outbox: &mut Outbox) -> ControllerState {
+        let history = History::new(head.key.clone());
+        let record = Rewriting::default();
+        let mut state =
+            ControllerState { created: now, generation: 1, history, failure: None, record, due: None, version: 0 };
+        let Some(stored) = stored else {
+            state.record_changed();
+            return state;
+        };
+        (state.created, state.generation) = (stored.created, stored.generation);
+        if stored.digest != head.digest {
+            state.manifest_changed();
+        }
+        state.history.restore(stored.revisions, outbox);
+        state
     }
 
-    /// Takes the values of a record. `same`: the manifest has not changed since.
-    pub fn restored(&mut self, created: Wall, generation: i64, same: bool) {
-        self.created = created;
-        self.generation = generation + i64::from(!same);
-        if same {
-            self.record = Rewriting::default();
+    /// Returns the fields of the record.
+    pub fn stored(&self, head: &WorkloadHead) -> StoredBase {
+        StoredBase {
+            namespace: head.name().namespace.to_string(),
+            name: head.name().name.to_string(),
+            created: self.created,
+            generation: self.generation,
+            digest: head.digest.clone(),
+            revisions: self.history.stored(),
         }
     }
 
-    /// Notes a new version of the manifest.
-    pub fn manifest_changed(&mut self) {
+    /// Takes a new version of the manifest in the place of `before`.
+    pub fn change(&mut self, before: &WorkloadHead, head: &WorkloadHead) {
+        if before.digest != head.digest {
+            self.manifest_changed();
+        }
+    }
+
+    fn manifest_changed(&mut self) {
         self.generation += 1;
         self.shown_changed();
         self.record_changed();

@@ -3,7 +3,7 @@
 use super::controller::{Controller, ControllerState};
 use super::inputs::{WorkloadInputs, create_pod};
 use super::progress::RolloutCondition;
-use super::record::{self, StoredDaemonSet};
+use super::record::{self, StoredBase};
 use super::revision::{Replica, Revision};
 use super::rolling;
 use crate::api::names::Uid;
@@ -12,7 +12,8 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::api::workload::daemon_set::{self, DaemonSet, DaemonUpdate};
-use crate::api::workload::key::{WorkloadKey, WorkloadKind};
+use crate::api::workload::head::WorkloadHead;
+use crate::api::workload::key::WorkloadKind;
 use crate::api::workload::replica::{self, PodOwner};
 use crate::api::workload::template;
 use crate::engine::admission::placement::Placement;
@@ -58,8 +59,8 @@ impl Controller for Daemon {
     fn revision_of(&self, pod: &Pod) -> Option<String> {
         let owner = replica::controller(&pod.object.metadata).filter(|owner| owner.kind == "DaemonSet")?;
         let hash = pod.object.metadata.labels.as_ref()?.get(template::REVISION_LABEL)?;
-        let is_own = self.daemon_set.uid.as_str() == owner.uid;
-        (is_own && self.daemon_set.name.namespace == pod.name.namespace).then(|| hash.clone())
+        let is_own = self.daemon_set.head.uid.as_str() == owner.uid;
+        (is_own && self.daemon_set.head.name().namespace == pod.name.namespace).then(|| hash.clone())
     }
 
     fn step(&mut self, room: &mut usize, inputs: &mut WorkloadInputs<'_>) -> bool {
@@ -78,40 +79,25 @@ impl Controller for Daemon {
     }
 
     fn record(&self) -> String {
-        record::write(&StoredDaemonSet {
-            namespace: self.daemon_set.name.namespace.to_string(),
-            name: self.daemon_set.name.name.to_string(),
-            created: self.state.created,
-            generation: self.state.generation,
-            digest: self.daemon_set.digest.clone(),
-            revisions: self.state.history.stored(),
-        })
+        record::write(&self.state.stored(&self.daemon_set.head), None)
     }
 }
 
 impl Daemon {
     /// Makes the controller of a DaemonSet. `stored`: its record.
-    pub fn new(daemon_set: Rc<DaemonSet>, stored: Option<StoredDaemonSet>, now: Now, outbox: &mut Outbox) -> Daemon {
-        let mut daemon = Daemon {
-            state: ControllerState::new(key(&daemon_set), now.wall),
+    pub fn new(daemon_set: Rc<DaemonSet>, stored: Option<StoredBase>, now: Now, outbox: &mut Outbox) -> Daemon {
+        Daemon {
+            state: ControllerState::new(&daemon_set.head, stored, now.wall, outbox),
             daemon_set,
             placement: Placement::Admitted,
             placed: RolloutCondition::default(),
             counts: DaemonCounts::default(),
-        };
-        if let Some(stored) = stored {
-            let same = stored.digest == daemon.daemon_set.digest;
-            daemon.state.restored(stored.created, stored.generation, same);
-            daemon.state.history.restore(stored.revisions, outbox);
         }
-        daemon
     }
 
     /// Takes a new version of the manifest.
     pub fn change(&mut self, daemon_set: Rc<DaemonSet>) {
-        if daemon_set.digest != self.daemon_set.digest {
-            self.state.manifest_changed();
-        }
+        self.state.change(&self.daemon_set.head, &daemon_set.head);
         self.daemon_set = daemon_set;
     }
 
@@ -131,12 +117,12 @@ impl Daemon {
     }
 
     fn subject(&self) -> Subject {
-        Subject::workload(&key(&self.daemon_set))
+        Subject::workload(&self.daemon_set.head.key)
     }
 
     /// Makes the revision of the present template the newest one, with the annotations of the DaemonSet.
     fn choose_revision(&mut self, inputs: &mut WorkloadInputs<'_>) {
-        let DaemonSet { hash, template, object, .. } = &*self.daemon_set;
+        let (WorkloadHead { hash, template, .. }, object) = (&self.daemon_set.head, &self.daemon_set.object);
         let is_new = !self.state.history.is_newest(hash);
         if is_new {
             self.state.history.choose(hash, template, inputs.now.wall);
@@ -155,7 +141,7 @@ impl Daemon {
 
     /// Finds out whether the node admits the pod, and reports if it does not.
     fn place(&mut self, inputs: &mut WorkloadInputs<'_>) {
-        let spec = self.daemon_set.template.spec.as_ref();
+        let spec = self.daemon_set.head.template.spec.as_ref();
         let placement = spec.map_or(Placement::Admitted, |spec| (inputs.placement)(spec));
         if placement == self.placement {
             return;
@@ -218,11 +204,11 @@ impl Daemon {
         };
         let owner = PodOwner {
             kind: WorkloadKind::DaemonSet.name(),
-            name: &self.daemon_set.name,
-            uid: &self.daemon_set.uid,
+            name: self.daemon_set.head.name(),
+            uid: &self.daemon_set.head.uid,
             hash_label: template::REVISION_LABEL,
             hash: &newest.hash,
-            source: &self.daemon_set.source,
+            source: &self.daemon_set.head.source,
         };
         let at = history.revisions.len() - 1;
         let subject = self.subject();
@@ -273,8 +259,4 @@ fn with_tolerations(pod: Rc<Pod>) -> Rc<Pod> {
         spec.tolerations = Some(daemon_set::tolerations(spec));
     }
     Rc::new(pod)
-}
-
-fn key(daemon_set: &DaemonSet) -> WorkloadKey {
-    WorkloadKey::new(WorkloadKind::DaemonSet, daemon_set.name.clone())
 }

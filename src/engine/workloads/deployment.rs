@@ -5,14 +5,14 @@ use super::controller::{Controller, ControllerState};
 use super::history::ChosenRevision;
 use super::inputs::{WorkloadInputs, create_pod};
 use super::progress::{self, PodCounts, RolloutCondition, RolloutGoal, RolloutProgress, RolloutStep};
-use super::record::{self, StoredDeployment};
+use super::record::{self, StoredRollout, StoredWorkload};
 use super::revision::{self, Revision};
 use super::rolling::{self, RevisionSize, RollingLimits};
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::api::workload::deployment::{Deployment, Strategy};
-use crate::api::workload::key::{WorkloadKey, WorkloadKind};
+use crate::api::workload::head::WorkloadHead;
 use crate::api::workload::replica::{self, PodOwner};
 use crate::api::workload::template;
 use crate::engine::effect::{Severity, Subject};
@@ -45,7 +45,7 @@ impl Controller for Rollout {
     fn revision_of(&self, pod: &Pod) -> Option<String> {
         let owner = replica::controller(&pod.object.metadata).filter(|owner| owner.kind == "ReplicaSet")?;
         let hash = pod.object.metadata.labels.as_ref()?.get(template::HASH_LABEL)?;
-        let (name, uid) = revision::identity(&key(&self.deployment), hash);
+        let (name, uid) = revision::identity(&self.deployment.head.key, hash);
         (uid.as_str() == owner.uid && name.namespace == pod.name.namespace).then(|| hash.clone())
     }
 
@@ -64,47 +64,33 @@ impl Controller for Rollout {
     }
 
     fn record(&self) -> String {
-        record::write(&StoredDeployment {
-            namespace: self.deployment.name.namespace.to_string(),
-            name: self.deployment.name.name.to_string(),
-            created: self.state.created,
-            generation: self.state.generation,
-            digest: self.deployment.digest.clone(),
-            scaled: self.scaled,
-            progress: self.progress.stored(),
-            revisions: self.state.history.stored(),
-        })
+        let rollout = StoredRollout { scaled: self.scaled, progress: self.progress.stored() };
+        record::write(&self.state.stored(&self.deployment.head), Some(&rollout))
     }
 }
 
 impl Rollout {
     /// Makes the controller of a Deployment. `stored`: its record.
-    pub fn new(deployment: Rc<Deployment>, stored: Option<StoredDeployment>, now: Now, outbox: &mut Outbox) -> Rollout {
+    pub fn new(deployment: Rc<Deployment>, stored: Option<StoredWorkload>, now: Now, outbox: &mut Outbox) -> Rollout {
+        let (base, stored) = stored.map(|stored| (stored.base, stored.rollout)).unzip();
+        let created = RolloutProgress::Moving { step: RolloutStep::Created, last: now.boot };
+        let stored = stored.flatten();
         let mut rollout = Rollout {
-            state: ControllerState::new(key(&deployment), now.wall),
+            state: ControllerState::new(&deployment.head, base, now.wall, outbox),
             deployment,
-            scaled: (0, 0),
-            progress: RolloutProgress::Moving { step: RolloutStep::Created, last: now.boot },
+            scaled: stored.as_ref().map_or((0, 0), |stored| stored.scaled),
+            progress: stored.map_or(created, |stored| RolloutProgress::restored(stored.progress, now.boot)),
             counts: PodCounts::default(),
             available: RolloutCondition::default(),
             progressing: RolloutCondition::default(),
         };
-        if let Some(stored) = stored {
-            let same = stored.digest == rollout.deployment.digest;
-            rollout.state.restored(stored.created, stored.generation, same);
-            rollout.state.history.restore(stored.revisions, outbox);
-            rollout.scaled = stored.scaled;
-            rollout.progress = RolloutProgress::restored(stored.progress, now.boot);
-            rollout.inherit();
-        }
+        rollout.inherit();
         rollout
     }
 
     /// Takes a new version of the manifest.
     pub fn change(&mut self, deployment: Rc<Deployment>) {
-        if deployment.digest != self.deployment.digest {
-            self.state.manifest_changed();
-        }
+        self.state.change(&self.deployment.head, &deployment.head);
         self.deployment = deployment;
         self.inherit();
     }
@@ -142,11 +128,11 @@ impl Rollout {
 
     /// Returns true if the newest revision has the present template. A paused Deployment does not begin a new revision.
     fn is_current(&self) -> bool {
-        self.state.history.is_newest(&self.deployment.hash)
+        self.state.history.is_newest(&self.deployment.head.hash)
     }
 
     fn emit(&self, reason: Reason, message: String, inputs: &mut WorkloadInputs<'_>) {
-        inputs.outbox.emit(Subject::workload(&key(&self.deployment)), Severity::Normal, reason, message);
+        inputs.outbox.emit(Subject::workload(&self.deployment.head.key), Severity::Normal, reason, message);
     }
 
     /// Makes the revision of the present template the newest one.
@@ -154,7 +140,7 @@ impl Rollout {
         if self.is_current() || self.deployment.is_paused() {
             return;
         }
-        let Deployment { hash, template, .. } = &*self.deployment;
+        let WorkloadHead { hash, template, .. } = &self.deployment.head;
         let step = match self.state.history.choose(hash, template, inputs.now.wall) {
             ChosenRevision::Created => RolloutStep::Created,
             ChosenRevision::Found => RolloutStep::Found,
@@ -270,7 +256,7 @@ impl Rollout {
                     uid: &set.uid,
                     hash_label: template::HASH_LABEL,
                     hash: &set.hash,
-                    source: &self.deployment.source,
+                    source: &self.deployment.head.source,
                 };
                 match create_pod(owner, set, room, inputs) {
                     Ok(pod) => {
@@ -322,8 +308,4 @@ impl Rollout {
             self.state.shown_changed();
         }
     }
-}
-
-fn key(deployment: &Deployment) -> WorkloadKey {
-    WorkloadKey::new(WorkloadKind::Deployment, deployment.name.clone())
 }

@@ -62,7 +62,7 @@ impl Workloads {
             match record::read(key, value) {
                 None => {}
                 Some(Ok(stored)) => {
-                    self.stored.insert(stored.key(), stored);
+                    self.stored.insert(stored.key.clone(), stored);
                 }
                 Some(Err(why)) => {
                     let message = format!("record {key} is unusable: {why}; moving it aside");
@@ -79,7 +79,7 @@ impl Workloads {
     pub fn change(&mut self, workloads: &[Workload], now: Now, outbox: &mut Outbox) {
         let mut before = std::mem::take(&mut self.all);
         for workload in workloads {
-            let key = workload.key();
+            let key = workload.head().key.clone();
             // Of two documents with the same name, the first is in force (D6).
             if self.all.contains_key(&key) {
                 continue;

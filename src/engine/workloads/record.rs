@@ -19,10 +19,19 @@ use std::rc::Rc;
 pub const KINDS: [&str; 2] = [kind(WorkloadKind::Deployment), kind(WorkloadKind::DaemonSet)];
 const VERSION: u64 = 1;
 
-/// The content of the record of a Deployment.
+/// The content of a record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredWorkload {
+    pub key: WorkloadKey,
+    pub base: StoredBase,
+    /// None for kinds other than a Deployment.
+    pub rollout: Option<StoredRollout>,
+}
+
+/// The fields of all kinds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct StoredDeployment {
+pub struct StoredBase {
     pub namespace: String,
     pub name: String,
     #[serde(with = "nanoseconds")]
@@ -31,31 +40,17 @@ pub struct StoredDeployment {
     pub generation: i64,
     /// The digest of the manifest to which the generation belongs.
     pub digest: String,
+    pub revisions: Vec<StoredRevision>,
+}
+
+/// The fields of a Deployment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredRollout {
     /// The number of replicas for which the sizes of the revisions were chosen last, and the maximum then.
     pub scaled: (u32, u32),
     #[serde(default)]
     pub progress: StoredProgress,
-    pub revisions: Vec<StoredRevision>,
-}
-
-/// The content of the record of a DaemonSet. The fields are those of a Deployment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StoredDaemonSet {
-    pub namespace: String,
-    pub name: String,
-    #[serde(with = "nanoseconds")]
-    pub created: Wall,
-    pub generation: i64,
-    pub digest: String,
-    pub revisions: Vec<StoredRevision>,
-}
-
-/// A record of any kind.
-#[derive(Clone, Debug, PartialEq)]
-pub enum StoredWorkload {
-    Deployment(StoredDeployment),
-    DaemonSet(StoredDaemonSet),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -68,19 +63,6 @@ pub struct StoredRevision {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     pub template: Value,
-}
-
-impl StoredWorkload {
-    pub fn key(&self) -> WorkloadKey {
-        match self {
-            StoredWorkload::Deployment(StoredDeployment { namespace, name, .. }) => {
-                WorkloadKey::new(WorkloadKind::Deployment, FullName::new(namespace, name))
-            }
-            StoredWorkload::DaemonSet(StoredDaemonSet { namespace, name, .. }) => {
-                WorkloadKey::new(WorkloadKind::DaemonSet, FullName::new(namespace, name))
-            }
-        }
-    }
 }
 
 impl StoredRevision {
@@ -118,9 +100,11 @@ pub fn key(of: &WorkloadKey) -> String {
     format!("{}/{}", kind(of.kind), of.uid())
 }
 
-pub fn write(stored: &impl Serialize) -> String {
+/// Returns the text of a record.
+pub fn write(base: &StoredBase, rollout: Option<&StoredRollout>) -> String {
     let mut all = fields::of(VERSION);
-    fields::put(stored, &mut all);
+    fields::put(base, &mut all);
+    fields::put(&rollout, &mut all);
     Value::Object(all).to_string()
 }
 
@@ -131,10 +115,9 @@ pub fn write(stored: &impl Serialize) -> String {
 pub fn read(key: &str, text: &str) -> Option<Result<StoredWorkload, RecordError>> {
     let (of, _) = key.split_once('/')?;
     let of = WorkloadKind::ALL.into_iter().find(|one| kind(*one) == of)?;
-    Some(fields::parse(text, VERSION).and_then(|mut fields| {
-        Ok(match of {
-            WorkloadKind::Deployment => StoredWorkload::Deployment(fields::take(&mut fields)?),
-            WorkloadKind::DaemonSet => StoredWorkload::DaemonSet(fields::take(&mut fields)?),
-        })
+    Some(fields::parse(text, VERSION).and_then(|mut all| {
+        let base: StoredBase = fields::take(&mut all)?;
+        let rollout = (of == WorkloadKind::Deployment).then(|| fields::take(&mut all)).transpose()?;
+        Ok(StoredWorkload { key: WorkloadKey::new(of, FullName::new(&base.namespace, &base.name)), base, rollout })
     }))
 }

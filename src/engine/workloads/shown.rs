@@ -9,9 +9,8 @@ use crate::api::k8s::{
     self, DaemonSetCondition, DaemonSetStatus, DeploymentCondition, DeploymentStatus, LabelSelector, ObjectMeta,
     OwnerReference, PodTemplateSpec, ReplicaSetSpec, ReplicaSetStatus,
 };
-use crate::api::names::Uid;
 use crate::api::time::Boot;
-use crate::api::workload::key::WorkloadKind;
+use crate::api::workload::head::WorkloadHead;
 use crate::api::workload::template::{HASH_LABEL, REVISION_LABEL};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -29,7 +28,7 @@ pub fn deployment(rollout: &Rollout) -> k8s::Deployment {
     complete(metadata, state);
     metadata.annotations.get_or_insert_default().insert(REVISION.to_owned(), state.history.number().to_string());
     if let Some(spec) = &mut object.spec {
-        spec.template = shown_template(&deployment.template, &[]);
+        spec.template = shown_template(&deployment.head.template, &[]);
     }
     let counts = rollout.counts();
     let conditions = rollout.conditions().into_iter().map(|(type_, condition)| condition.object(type_)).collect();
@@ -53,7 +52,7 @@ pub fn daemon_set(daemon: &Daemon) -> k8s::DaemonSet {
     let state = daemon.state();
     complete(&mut object.metadata, state);
     if let Some(spec) = &mut object.spec {
-        spec.template = shown_template(&daemon.daemon_set().template, &[]);
+        spec.template = shown_template(&daemon.daemon_set().head.template, &[]);
     }
     let (counts, conditions) = (daemon.counts(), daemon.conditions());
     let conditions = conditions.into_iter().map(|(type_, condition)| of_daemon_set(condition, type_)).collect();
@@ -75,14 +74,13 @@ pub fn daemon_set(daemon: &Daemon) -> k8s::DaemonSet {
 /// Returns a revision of a DaemonSet as a ControllerRevision. Its data is the patch with which kubectl brings the
 /// template back.
 pub fn controller_revision(daemon: &Daemon, revision: &Revision) -> Value {
-    let daemon_set = daemon.daemon_set();
     let labels = [(REVISION_LABEL, &*revision.hash)];
     let mut template = json!(shown_template(&revision.template, &[]));
     template["$patch"] = "replace".into();
     let metadata = ObjectMeta {
         labels: Some(labels_of(revision, &labels)),
         annotations: Some(revision.annotations.clone()).filter(|all| !all.is_empty()),
-        ..metadata_of(revision, owner(WorkloadKind::DaemonSet, &daemon_set.name.name, &daemon_set.uid))
+        ..metadata_of(revision, owner(&daemon.daemon_set().head))
     };
     json!({ "metadata": metadata, "revision": revision.number, "data": { "spec": { "template": template } } })
 }
@@ -98,12 +96,12 @@ fn of_daemon_set(condition: &RolloutCondition, type_: &str) -> DaemonSetConditio
     DaemonSetCondition { last_transition_time, message, reason, status, type_ }
 }
 
-fn owner(kind: WorkloadKind, name: &str, uid: &Uid) -> OwnerReference {
+fn owner(of: &WorkloadHead) -> OwnerReference {
     OwnerReference {
         api_version: "apps/v1".to_owned(),
-        kind: kind.name().to_owned(),
-        name: name.to_owned(),
-        uid: uid.to_string(),
+        kind: of.key.kind.name().to_owned(),
+        name: of.name().name.to_string(),
+        uid: of.uid.to_string(),
         controller: Some(true),
         block_owner_deletion: Some(true),
     }
@@ -143,7 +141,7 @@ pub fn replica_set(rollout: &Rollout, set: &Revision, now: Boot) -> k8s::Replica
         generation: Some(1),
         labels: Some(labels_of(set, &labels)),
         annotations: Some(annotations),
-        ..metadata_of(set, owner(WorkloadKind::Deployment, &deployment.name.name, &deployment.uid))
+        ..metadata_of(set, owner(&deployment.head))
     };
     let mut selector: LabelSelector = deployment.selector().clone();
     selector.match_labels.get_or_insert_with(BTreeMap::new).insert(HASH_LABEL.to_owned(), set.hash.clone());

@@ -69,7 +69,7 @@ impl Held {
             Thing::Class(class) => &class.digest,
             Thing::RuntimeClass(class) => &class.digest,
             Thing::Data(object) => &object.digest,
-            Thing::Workload(workload) => workload.digest(),
+            Thing::Workload(workload) => &workload.head().digest,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => &pod.digest,
         }
     }
@@ -80,7 +80,7 @@ impl Held {
             Thing::Class(class) => class.source.document,
             Thing::RuntimeClass(class) => class.source.document,
             Thing::Data(object) => object.source.document,
-            Thing::Workload(workload) => workload.source().document,
+            Thing::Workload(workload) => workload.head().source.document,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => pod.source.document,
         }
     }
@@ -90,7 +90,7 @@ impl Held {
             Thing::Class(class) => Key::PriorityClass(class.name.clone()),
             Thing::RuntimeClass(class) => Key::RuntimeClass(class.name.clone()),
             Thing::Data(object) => Key::Data(object.key.clone()),
-            Thing::Workload(workload) => Key::Workload(workload.key()),
+            Thing::Workload(workload) => Key::Workload(workload.head().key.clone()),
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => Key::Pod(pod.name.clone()),
         }
     }
@@ -258,12 +258,11 @@ fn changeable(old: &[Option<Held>], object: Object) -> Result<Object, Vec<Proble
             (&new.source, "data", "field is immutable when `immutable` is set; to change the values,")
         }
         Object::Workload(new) => {
-            let key = new.key();
-            let held = old().filter_map(Held::workload).find(|held| held.key() == key);
+            let held = old().filter_map(Held::workload).find(|held| held.head().key == new.head().key);
             if held.is_none_or(|held| held.selector() == new.selector()) {
                 return Ok(object);
             }
-            (new.source(), "spec.selector", "field is immutable; to select other pods,")
+            (&new.head().source, "spec.selector", "field is immutable; to select other pods,")
         }
         Object::Pod(_) | Object::PriorityClass(_) | Object::RuntimeClass(_) => return Ok(object),
     };
