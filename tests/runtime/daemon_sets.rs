@@ -1,33 +1,11 @@
 //! DaemonSets with kubectl: apply, a new template, undo, a node selector, a kill in the middle of an update.
 
 use crate::support::agent::{Agent, patience};
-use crate::support::kubectl::{Kubectl, Printed, programs};
-use crate::support::lab::Runtime;
+use crate::support::kubectl::{Kubectl, Printed};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs;
 
 const IMAGE: &str = "localhost/busybox:1.35";
-
-fn serving(name: &str) -> Agent {
-    let mut agent = Agent::prepare(name, &Runtime::shared());
-    agent.serve_kubectl();
-    agent.run_with_kubectl();
-    agent
-}
-
-/// The newest kubectl of the lab.
-fn newest(agent: &Agent) -> Kubectl {
-    let (minor, program) = programs().into_iter().max_by_key(|(minor, _)| *minor).expect("a kubectl");
-    Kubectl::new(agent, minor, &program, "daemonsets", "")
-}
-
-/// Runs a command that must succeed.
-fn ok(k: &Kubectl, words: &[&str]) -> String {
-    let Printed { code, out, err } = k.run_words(words, b"");
-    assert_eq!(code, 0, "{words:?}: {out} {err}");
-    out
-}
 
 fn text() -> String {
     format!(
@@ -39,20 +17,18 @@ fn text() -> String {
 }
 
 fn run_text(k: &Kubectl, text: &str) -> Printed {
-    let path = k.home.join("agent.yaml");
-    fs::write(&path, text).expect("a file");
-    k.run_words(&["apply", "-f", &path.display().to_string()], b"")
+    k.run_words(&["apply", "-f", &k.file("agent.yaml", text)], b"")
 }
 
 fn rolled_out(k: &Kubectl) {
     let seconds = patience(120).as_secs();
-    let said = ok(k, &["rollout", "status", "daemonset/agent", &format!("--timeout={seconds}s")]);
+    let said = k.ok(&["rollout", "status", "daemonset/agent", &format!("--timeout={seconds}s")]);
     assert!(said.contains("successfully rolled out"), "{said}");
 }
 
 /// The names of the pods that are not being deleted, with their versions.
 fn pods(k: &Kubectl) -> BTreeMap<String, String> {
-    let list: Value = serde_json::from_str(&ok(k, &["get", "pods", "-l", "app=agent", "-o", "json"])).expect("JSON");
+    let list: Value = serde_json::from_str(&k.ok(&["get", "pods", "-l", "app=agent", "-o", "json"])).expect("JSON");
     let items = list["items"].as_array().expect("items");
     let stays = items.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -65,67 +41,67 @@ fn version(k: &Kubectl) -> Vec<String> {
 
 /// The cells of `kubectl get daemonset agent`: desired, current, ready, up-to-date, available, node selector.
 fn cells(k: &Kubectl) -> Vec<String> {
-    let line = ok(k, &["get", "daemonset", "agent", "--no-headers"]);
+    let line = k.ok(&["get", "daemonset", "agent", "--no-headers"]);
     line.split_whitespace().skip(1).take(6).map(str::to_owned).collect()
 }
 
 #[test]
 fn y13_y14_a_daemon_set_is_created_updated_and_rolled_back_with_kubectl() {
-    let agent = serving("daemonroll");
-    let k = newest(&agent);
+    let agent = Agent::serving("daemonroll");
+    let k = Kubectl::newest(&agent, "daemonsets");
     assert_eq!(run_text(&k, &text()).code, 0);
     rolled_out(&k);
     assert_eq!(cells(&k), ["1", "1", "1", "1", "1", "<none>"]);
-    assert_eq!(ok(&k, &["get", "all", "-o", "name"]).matches("daemonset.apps/agent").count(), 1);
+    assert_eq!(k.ok(&["get", "all", "-o", "name"]).matches("daemonset.apps/agent").count(), 1);
     let first = pods(&k);
-    ok(&k, &["set", "env", "daemonset/agent", "VERSION=v2"]);
+    k.ok(&["set", "env", "daemonset/agent", "VERSION=v2"]);
     rolled_out(&k);
     agent.wait("the second version runs", |_| version(&k) == ["v2"]);
-    let history = ok(&k, &["rollout", "history", "daemonset/agent"]);
+    let history = k.ok(&["rollout", "history", "daemonset/agent"]);
     assert_eq!(history.lines().filter(|line| line.starts_with(['1', '2'])).count(), 2, "{history}");
-    assert!(ok(&k, &["rollout", "history", "daemonset/agent", "--revision=1"]).contains("v1"));
-    ok(&k, &["rollout", "undo", "daemonset/agent"]);
+    assert!(k.ok(&["rollout", "history", "daemonset/agent", "--revision=1"]).contains("v1"));
+    k.ok(&["rollout", "undo", "daemonset/agent"]);
     rolled_out(&k);
     agent.wait("the first version runs again", |_| version(&k) == ["v1"]);
     assert!(first.keys().all(|name| !pods(&k).contains_key(name)));
     // Undo brings the same template back, not a copy of it with other defaults.
-    let revisions = ok(&k, &["get", "controllerrevisions", "--no-headers"]);
+    let revisions = k.ok(&["get", "controllerrevisions", "--no-headers"]);
     assert!(revisions.lines().count() == 2 && revisions.contains("daemonset.apps/agent"), "{revisions}");
     let before = pods(&k);
-    ok(&k, &["rollout", "restart", "daemonset/agent"]);
+    k.ok(&["rollout", "restart", "daemonset/agent"]);
     rolled_out(&k);
     agent.wait("the pod is new", |_| pods(&k).len() == 1 && pods(&k) != before);
     let before = pods(&k);
-    ok(&k, &["delete", "pod", before.keys().next().expect("a pod")]);
+    k.ok(&["delete", "pod", before.keys().next().expect("a pod")]);
     agent.wait("the pod is replaced", |_| pods(&k).len() == 1 && pods(&k) != before);
     rolled_out(&k);
-    assert!(ok(&k, &["logs", "daemonset/agent"]).contains("begun v1"));
-    let described = ok(&k, &["describe", "daemonset", "agent"]);
+    assert!(k.ok(&["logs", "daemonset/agent"]).contains("begun v1"));
+    let described = k.ok(&["describe", "daemonset", "agent"]);
     for part in ["Desired Number of Nodes Scheduled: 1", "Pods Status:  1 Running", "SuccessfulCreate"] {
         assert!(described.contains(part), "{part}: {described}");
     }
-    let node = ok(&k, &["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]);
+    let node = k.ok(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]);
     let Printed { code, err, .. } = k.run_words(&["drain", &node], b"");
     assert!(code != 0 && err.contains("DaemonSet"), "kubectl drain sees the owner: {err}");
-    ok(&k, &["drain", &node, "--ignore-daemonsets"]);
+    k.ok(&["drain", &node, "--ignore-daemonsets"]);
     assert_eq!(pods(&k).len(), 1);
-    ok(&k, &["uncordon", &node]);
-    ok(&k, &["delete", "daemonset", "agent"]);
+    k.ok(&["uncordon", &node]);
+    k.ok(&["delete", "daemonset", "agent"]);
     agent.wait("nothing is left", |agent| agent.pods().is_empty());
 }
 
 #[test]
 fn y13_a_daemon_set_for_other_nodes_has_no_pod_and_says_why() {
-    let agent = serving("daemonnone");
-    let k = newest(&agent);
+    let agent = Agent::serving("daemonnone");
+    let k = Kubectl::newest(&agent, "daemonsets");
     let elsewhere = text().replacen("    spec:\n", "    spec:\n      nodeSelector: {disk: none}\n", 1);
     assert_eq!(run_text(&k, &elsewhere).code, 0);
     agent.wait("it is seen", |_| cells(&k) == ["0", "0", "0", "0", "0", "disk=none"]);
     assert_eq!(agent.pods().len(), 0);
     rolled_out(&k);
-    let described = ok(&k, &["describe", "daemonset", "agent"]);
+    let described = k.ok(&["describe", "daemonset", "agent"]);
     assert!(described.contains("FailedPlacement") && described.contains("node affinity/selector"), "{described}");
-    let condition = ok(&k, &["get", "daemonset", "agent", "-o", "jsonpath={.status.conditions[0].type}"]);
+    let condition = k.ok(&["get", "daemonset", "agent", "-o", "jsonpath={.status.conditions[0].type}"]);
     assert_eq!(condition, "Placed");
     assert_eq!(run_text(&k, &text()).code, 0);
     rolled_out(&k);
@@ -148,11 +124,11 @@ fn y13_a_daemon_set_for_other_nodes_has_no_pod_and_says_why() {
 
 #[test]
 fn y14_an_update_continues_after_a_kill() {
-    let mut agent = serving("daemonkill");
-    let k = newest(&agent);
+    let mut agent = Agent::serving("daemonkill");
+    let k = Kubectl::newest(&agent, "daemonsets");
     assert_eq!(run_text(&k, &text()).code, 0);
     rolled_out(&k);
-    ok(&k, &["set", "env", "daemonset/agent", "VERSION=v2"]);
+    k.ok(&["set", "env", "daemonset/agent", "VERSION=v2"]);
     agent.kill();
     agent.run_with_kubectl();
     rolled_out(&k);
@@ -163,6 +139,6 @@ fn y14_an_update_continues_after_a_kill() {
     agent.run_with_kubectl();
     rolled_out(&k);
     assert_eq!(pods(&k), before);
-    let history = ok(&k, &["rollout", "history", "daemonset/agent"]);
+    let history = k.ok(&["rollout", "history", "daemonset/agent"]);
     assert_eq!(history.lines().filter(|line| line.starts_with(['1', '2'])).count(), 2, "{history}");
 }

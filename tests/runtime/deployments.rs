@@ -1,33 +1,12 @@
 //! Deployments with kubectl: roll-outs, scaling, undo, a version that never becomes ready, a kill in the middle.
 
 use crate::support::agent::{Agent, patience};
-use crate::support::kubectl::{Kubectl, Printed, programs};
-use crate::support::lab::Runtime;
+use crate::support::kubectl::{Kubectl, Printed};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 
 const IMAGE: &str = "localhost/busybox:1.35";
-
-fn serving(name: &str) -> Agent {
-    let mut agent = Agent::prepare(name, &Runtime::shared());
-    agent.serve_kubectl();
-    agent.run_with_kubectl();
-    agent
-}
-
-/// The newest kubectl of the lab.
-fn newest(agent: &Agent) -> Kubectl {
-    let (minor, program) = programs().into_iter().max_by_key(|(minor, _)| *minor).expect("a kubectl");
-    Kubectl::new(agent, minor, &program, "deployments", "")
-}
-
-/// Runs a command that must succeed.
-fn ok(k: &Kubectl, words: &[&str]) -> String {
-    let Printed { code, out, err } = k.run_words(words, b"");
-    assert_eq!(code, 0, "{words:?}: {out} {err}");
-    out
-}
 
 fn text(replicas: u32) -> String {
     format!(
@@ -39,24 +18,18 @@ fn text(replicas: u32) -> String {
 }
 
 fn apply(k: &Kubectl, replicas: u32) {
-    let path = k.home.join("web.yaml");
-    fs::write(&path, text(replicas)).expect("a file");
-    ok(k, &["apply", "-f", &path.display().to_string()]);
+    k.ok(&["apply", "-f", &k.file("web.yaml", &text(replicas))]);
 }
 
 fn rolled_out(k: &Kubectl) {
     let seconds = patience(120).as_secs();
-    let said = ok(k, &["rollout", "status", "deployment/web", &format!("--timeout={seconds}s")]);
+    let said = k.ok(&["rollout", "status", "deployment/web", &format!("--timeout={seconds}s")]);
     assert!(said.contains("successfully rolled out"), "{said}");
-}
-
-fn object(k: &Kubectl, what: &str) -> Value {
-    serde_json::from_str(&ok(k, &["get", what, "-o", "json"])).expect("JSON")
 }
 
 /// The names of the pods that are not being deleted.
 fn pods(k: &Kubectl) -> BTreeSet<String> {
-    let list: Value = serde_json::from_str(&ok(k, &["get", "pods", "-l", "app=web", "-o", "json"])).expect("JSON");
+    let list: Value = serde_json::from_str(&k.ok(&["get", "pods", "-l", "app=web", "-o", "json"])).expect("JSON");
     let items = list["items"].as_array().expect("items");
     let stays = items.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
     stays.map(|pod| pod["metadata"]["name"].as_str().expect("a name").to_owned()).collect()
@@ -65,11 +38,11 @@ fn pods(k: &Kubectl) -> BTreeSet<String> {
 /// The version that the pods run.
 fn versions(k: &Kubectl) -> BTreeSet<String> {
     let path = "jsonpath={range .items[*]}{.spec.containers[0].env[0].value}{\"\\n\"}{end}";
-    ok(k, &["get", "pods", "-l", "app=web", "-o", path]).lines().map(str::to_owned).collect()
+    k.ok(&["get", "pods", "-l", "app=web", "-o", path]).lines().map(str::to_owned).collect()
 }
 
 fn condition(k: &Kubectl, type_: &str) -> (String, String) {
-    let deployment = object(k, "deployment/web");
+    let deployment = k.object("deployment/web");
     let conditions = deployment["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = conditions.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default();
     let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
@@ -78,45 +51,45 @@ fn condition(k: &Kubectl, type_: &str) -> (String, String) {
 
 #[test]
 fn y1_y2_y5_a_deployment_is_created_scaled_rolled_out_and_rolled_back_with_kubectl() {
-    let agent = serving("deployroll");
-    let k = newest(&agent);
+    let agent = Agent::serving("deployroll");
+    let k = Kubectl::newest(&agent, "deployments");
     apply(&k, 2);
     rolled_out(&k);
-    let table = ok(&k, &["get", "deployment,replicaset", "-o", "wide"]);
+    let table = k.ok(&["get", "deployment,replicaset", "-o", "wide"]);
     assert!(table.contains("2/2") && table.contains(IMAGE) && table.contains("app=web"), "{table}");
     assert_eq!((pods(&k).len(), versions(&k)), (2, ["v1".to_owned()].into()));
-    assert_eq!(ok(&k, &["get", "all", "-o", "name"]).matches("deployment.apps/web").count(), 1);
+    assert_eq!(k.ok(&["get", "all", "-o", "name"]).matches("deployment.apps/web").count(), 1);
 
-    ok(&k, &["scale", "deployment/web", "--replicas=3"]);
+    k.ok(&["scale", "deployment/web", "--replicas=3"]);
     rolled_out(&k);
     let three = pods(&k);
     assert_eq!(three.len(), 3);
 
-    ok(&k, &["set", "env", "deployment/web", "VERSION=v2"]);
+    k.ok(&["set", "env", "deployment/web", "VERSION=v2"]);
     rolled_out(&k);
     agent.wait("the old pods are gone", |_| versions(&k) == ["v2".to_owned()].into());
     assert!(three.is_disjoint(&pods(&k)));
-    let history = ok(&k, &["rollout", "history", "deployment/web"]);
+    let history = k.ok(&["rollout", "history", "deployment/web"]);
     assert_eq!(history.lines().filter(|line| line.starts_with(['1', '2'])).count(), 2, "{history}");
-    ok(&k, &["rollout", "undo", "deployment/web"]);
+    k.ok(&["rollout", "undo", "deployment/web"]);
     rolled_out(&k);
     agent.wait("the first version runs again", |_| versions(&k) == ["v1".to_owned()].into());
-    let shown = object(&k, "deployment/web");
+    let shown = k.object("deployment/web");
     assert_eq!(shown["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "3");
     // Undo brings the same template back, not a copy of it with other defaults.
-    assert_eq!(object(&k, "replicasets")["items"].as_array().map(Vec::len), Some(2));
+    assert_eq!(k.object("replicasets")["items"].as_array().map(Vec::len), Some(2));
 
     let before = pods(&k);
     let first = before.first().expect("a pod");
-    ok(&k, &["delete", "pod", first]);
+    k.ok(&["delete", "pod", first]);
     agent.wait("the pod is replaced", |_| {
         let now = pods(&k);
         now.len() == 3 && !now.contains(first)
     });
     rolled_out(&k);
-    assert!(ok(&k, &["logs", "deployment/web"]).contains("begun v1"));
-    assert_eq!(ok(&k, &["exec", "deployment/web", "--", "sh", "-c", "echo $VERSION"]), "v1\n");
-    let described = ok(&k, &["describe", "deployment", "web"]);
+    assert!(k.ok(&["logs", "deployment/web"]).contains("begun v1"));
+    assert_eq!(k.ok(&["exec", "deployment/web", "--", "sh", "-c", "echo $VERSION"]), "v1\n");
+    let described = k.ok(&["describe", "deployment", "web"]);
     for part in
         ["ScalingReplicaSet", "NewReplicaSetAvailable", "RollingUpdateStrategy:  25% max unavailable, 25% max surge"]
     {
@@ -127,55 +100,55 @@ fn y1_y2_y5_a_deployment_is_created_scaled_rolled_out_and_rolled_back_with_kubec
     let manifest = manifest.expect("the manifest");
     assert!(!manifest.contains("pod-template-hash") && !manifest.contains("kubernetes.io/revision"), "{manifest}");
 
-    ok(&k, &["delete", "deployment", "web"]);
+    k.ok(&["delete", "deployment", "web"]);
     agent.wait("nothing is left", |agent| agent.pods().is_empty());
 }
 
 #[test]
 fn y3_y10_a_version_that_never_starts_leaves_the_old_pods_and_a_paused_one_waits() {
-    let agent = serving("deployfail");
-    let k = newest(&agent);
+    let agent = Agent::serving("deployfail");
+    let k = Kubectl::newest(&agent, "deployments");
     apply(&k, 2);
     rolled_out(&k);
     let old = pods(&k);
     let patch = r#"{"spec": {"progressDeadlineSeconds": 5}}"#;
-    ok(&k, &["patch", "deployment", "web", "--type=merge", "-p", patch]);
-    ok(&k, &["set", "image", "deployment/web", "main=localhost/none:1"]);
+    k.ok(&["patch", "deployment", "web", "--type=merge", "-p", patch]);
+    k.ok(&["set", "image", "deployment/web", "main=localhost/none:1"]);
     agent.wait("the deadline passes", |_| condition(&k, "Progressing").1 == "ProgressDeadlineExceeded");
     assert_eq!(condition(&k, "Available").0, "True");
     assert!(old.is_subset(&pods(&k)), "{:?}", pods(&k));
     let Printed { code, err, .. } = k.run_words(&["rollout", "status", "deployment/web"], b"");
     assert!(code == 1 && err.contains("exceeded its progress deadline"), "{err}");
-    ok(&k, &["rollout", "undo", "deployment/web"]);
+    k.ok(&["rollout", "undo", "deployment/web"]);
     rolled_out(&k);
     assert_eq!(pods(&k), old);
 
-    ok(&k, &["rollout", "pause", "deployment/web"]);
-    ok(&k, &["set", "env", "deployment/web", "VERSION=v2"]);
+    k.ok(&["rollout", "pause", "deployment/web"]);
+    k.ok(&["set", "env", "deployment/web", "VERSION=v2"]);
     assert_eq!((pods(&k), condition(&k, "Progressing").1.as_str()), (old.clone(), "DeploymentPaused"));
-    ok(&k, &["rollout", "resume", "deployment/web"]);
+    k.ok(&["rollout", "resume", "deployment/web"]);
     rolled_out(&k);
     agent.wait("the old pods are gone", |_| versions(&k) == ["v2".to_owned()].into());
     let second = pods(&k);
-    ok(&k, &["rollout", "restart", "deployment/web"]);
+    k.ok(&["rollout", "restart", "deployment/web"]);
     rolled_out(&k);
     agent.wait("the pods are new", |_| second.is_disjoint(&pods(&k)) && pods(&k).len() == 2);
 }
 
 #[test]
 fn y4_a_roll_out_continues_after_a_kill() {
-    let mut agent = serving("deploykill");
-    let k = newest(&agent);
+    let mut agent = Agent::serving("deploykill");
+    let k = Kubectl::newest(&agent, "deployments");
     apply(&k, 3);
     rolled_out(&k);
     let old = pods(&k);
-    ok(&k, &["set", "env", "deployment/web", "VERSION=v2"]);
+    k.ok(&["set", "env", "deployment/web", "VERSION=v2"]);
     agent.kill();
     agent.run_with_kubectl();
     rolled_out(&k);
     agent.wait("the old pods are gone", |_| versions(&k) == ["v2".to_owned()].into());
     assert!(old.is_disjoint(&pods(&k)) && pods(&k).len() == 3);
-    let history = ok(&k, &["rollout", "history", "deployment/web"]);
+    let history = k.ok(&["rollout", "history", "deployment/web"]);
     assert_eq!(history.lines().filter(|line| line.starts_with(['1', '2'])).count(), 2, "{history}");
     // A kill at rest changes nothing.
     let before = pods(&k);
@@ -187,15 +160,9 @@ fn y4_a_roll_out_continues_after_a_kill() {
 
 #[test]
 fn a_deployment_that_is_not_valid_is_refused_by_name() {
-    let agent = serving("deploybad");
-    let k = newest(&agent);
-    let refused = |name: &str, text: &str| {
-        let path = k.home.join(name);
-        fs::write(&path, text).expect("a file");
-        let Printed { code, out, err } = k.run_words(&["apply", "-f", &path.display().to_string()], b"");
-        assert_eq!(code, 1, "{name}: {out} {err}");
-        err
-    };
+    let agent = Agent::serving("deploybad");
+    let k = Kubectl::newest(&agent, "deployments");
+    let refused = |name: &str, text: &str| k.fails(&["apply", "-f", &k.file(name, text)]);
     for (name, from, to, why) in [
         (
             "selector",

@@ -2,49 +2,13 @@
 
 use crate::support::agent::Agent;
 use crate::support::kubectl::{Kubectl, Printed, programs};
-use crate::support::lab::Runtime;
-use serde_json::Value;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// An agent that serves kubectl.
-fn serving(name: &str) -> Agent {
-    let mut agent = Agent::prepare(name, &Runtime::shared());
-    agent.serve_kubectl();
-    agent.run_with_kubectl();
-    agent
-}
-
 /// The oldest kubectl validates only with a document that the agent does not serve.
 fn validation(k: &Kubectl) -> &'static str {
     if k.minor < 29 { "--validate=false" } else { "--validate=true" }
-}
-
-impl Kubectl {
-    /// Runs a command that must succeed.
-    fn ok(&self, words: &[&str]) -> String {
-        let Printed { code, out, err } = self.run_words(words, b"");
-        assert_eq!(code, 0, "1.{} {words:?}: {out} {err}", self.minor);
-        out
-    }
-
-    /// Runs a command that must fail.
-    fn fails(&self, words: &[&str]) -> String {
-        let Printed { code, out, err } = self.run_words(words, b"");
-        assert_eq!(code, 1, "1.{} {words:?}: {out} {err}", self.minor);
-        err
-    }
-
-    fn object(&self, what: &str) -> Value {
-        serde_json::from_str(&self.ok(&["get", what, "-o", "json"])).expect("JSON")
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.home.join(name);
-        fs::write(&path, text).expect("a file");
-        path.display().to_string()
-    }
 }
 
 fn manifests(agent: &Agent) -> Vec<String> {
@@ -66,7 +30,7 @@ const BUSYBOX: &str = "localhost/busybox:1.35";
 
 #[test]
 fn each_kubectl_creates_changes_and_deletes_objects() {
-    let agent = serving("kubechange");
+    let agent = Agent::serving("kubechange");
     for (minor, program) in programs() {
         let k = Kubectl::new(&agent, minor, &program, &format!("k{minor}"), "");
         let (validate, is_old) = (validation(&k), minor < 29);
@@ -119,7 +83,7 @@ fn each_kubectl_creates_changes_and_deletes_objects() {
 
 #[test]
 fn each_kubectl_applies_runs_and_deletes_pods() {
-    let agent = serving("kubepods");
+    let agent = Agent::serving("kubepods");
     for (minor, program) in programs() {
         let k = Kubectl::new(&agent, minor, &program, &format!("k{minor}"), "");
         let (validate, is_old) = (validation(&k), minor < 29);
@@ -171,7 +135,7 @@ fn each_kubectl_applies_runs_and_deletes_pods() {
 
 #[test]
 fn invalid_changes_are_refused_and_change_nothing() {
-    let agent = serving("kubebad");
+    let agent = Agent::serving("kubebad");
     let Some((minor, program)) = programs().pop() else { return };
     let k = Kubectl::new(&agent, minor, &program, "editor", "");
     let viewer = Kubectl::new(&agent, minor, &program, "viewer", "--view");
@@ -204,7 +168,7 @@ fn invalid_changes_are_refused_and_change_nothing() {
 
 #[test]
 fn a_kill_while_objects_are_created_leaves_whole_files() {
-    let mut agent = serving("kubekill");
+    let mut agent = Agent::serving("kubekill");
     let Some((minor, program)) = programs().pop() else { return };
     let k = Kubectl::new(&agent, minor, &program, "editor", "");
     for n in 0..6 {
@@ -231,7 +195,7 @@ fn a_kill_while_objects_are_created_leaves_whole_files() {
 
 #[test]
 fn l4_the_previous_log_of_a_crashing_container_is_that_of_its_last_crash() {
-    let agent = serving("kubecrash");
+    let agent = Agent::serving("kubecrash");
     let spec = "
         containers:
         - name: main
@@ -269,7 +233,7 @@ fn l4_the_previous_log_of_a_crashing_container_is_that_of_its_last_crash() {
 
 #[test]
 fn w4_a_second_deletion_waits_and_shortens_the_grace_period() {
-    let mut agent = serving("kubeagain");
+    let mut agent = Agent::serving("kubeagain");
     // It ignores SIGTERM.
     let deaf = "
         terminationGracePeriodSeconds: 600
@@ -310,7 +274,7 @@ fn w4_a_second_deletion_waits_and_shortens_the_grace_period() {
 
 #[test]
 fn manifests_that_people_have_written_are_changed_with_care() {
-    let agent = serving("kubecare");
+    let agent = Agent::serving("kubecare");
     let namespace = agent.namespace.clone();
     let object = |kind: &str, name: &str, more: &str| {
         format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\n{more}")

@@ -3,7 +3,6 @@
 use crate::support::agent::Agent;
 use crate::support::api_client::ApiClient;
 use crate::support::kubectl::{Kubectl, Printed, programs};
-use crate::support::lab::Runtime;
 use serde_json::{Value, json};
 
 const STEADY: &str = "{terminationGracePeriodSeconds: 2, volumes: [{name: scratch, emptyDir: {}}], containers: [{name: main, \
@@ -14,13 +13,6 @@ const SLOW: &str = "{terminationGracePeriodSeconds: 20, containers: [{name: main
      [sh, -c, 'trap \"exit 0\" TERM; while :; do sleep 0.1; done'], lifecycle: {preStop: {exec: {command: [sleep, '3']}}}}]}";
 const ONCE: &str =
     "{restartPolicy: Never, containers: [{name: main, image: 'localhost/busybox:1.35', command: [sh, -c, 'exit 0']}]}";
-
-fn serving(name: &str) -> Agent {
-    let mut agent = Agent::prepare(name, &Runtime::shared());
-    agent.serve_kubectl();
-    agent.run_with_kubectl();
-    agent
-}
 
 fn ok(k: &Kubectl, line: &str) -> String {
     let Printed { code, out, err } = k.run(line);
@@ -55,7 +47,7 @@ fn assert_unscheduled(k: &Kubectl, pod: &str, before: &Value) {
 
 #[test]
 fn a11_each_kubectl_drains_and_uncordons_the_node() {
-    let agent = serving("kubedrain");
+    let agent = Agent::serving("kubedrain");
     agent.apply("steady", STEADY);
     agent.apply("slow", SLOW);
     agent.apply("once", ONCE);
@@ -127,7 +119,7 @@ fn a11_each_kubectl_drains_and_uncordons_the_node() {
 
 #[test]
 fn a11_a_kill_in_the_middle_of_a_drain_loses_nothing() {
-    let mut agent = serving("kubekilldrain");
+    let mut agent = Agent::serving("kubekilldrain");
     let Some((minor, program)) = programs().pop() else { return };
     let k = Kubectl::new(&agent, minor, &program, "editor", "");
     let node = node(&k);
@@ -161,7 +153,7 @@ fn a11_a_kill_in_the_middle_of_a_drain_loses_nothing() {
 
 #[test]
 fn a11_a_drained_pod_is_not_evicted_and_bad_requests_are_refused() {
-    let agent = serving("kubebadevict");
+    let agent = Agent::serving("kubebadevict");
     let Some((minor, program)) = programs().pop() else { return };
     let k = Kubectl::new(&agent, minor, &program, "editor", "");
     let viewer = Kubectl::new(&agent, minor, &program, "viewer", "--view");

@@ -1,6 +1,8 @@
 //! kubectl of several versions (`tests/lab/kubectl.sh`) as clients of an agent.
 
 use super::agent::{Agent, patience};
+use super::lab::Runtime;
+use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,6 +15,14 @@ use std::time::{Duration, Instant};
 const LONGEST: &str = "240";
 
 impl Agent {
+    /// Starts an agent that serves kubectl, on the runtime that tests share.
+    pub fn serving(name: &str) -> Agent {
+        let mut agent = Agent::prepare(name, &Runtime::shared());
+        agent.serve_kubectl();
+        agent.run_with_kubectl();
+        agent
+    }
+
     /// Returns the port of the Kubernetes API, if the agent serves it.
     pub fn kubectl_port(&self) -> u16 {
         // The lab has its own network namespace, so no other process uses the port.
@@ -134,6 +144,38 @@ impl Kubectl {
         command.args(["--foreground", "-k", "5", LONGEST]).arg(&self.program).args(arguments);
         self.environment(&mut command);
         command
+    }
+
+    /// Returns a client with the newest kubectl of the lab. `client`: its name.
+    pub fn newest(agent: &Agent, client: &str) -> Kubectl {
+        let (minor, program) = programs().into_iter().max_by_key(|(minor, _)| *minor).expect("a kubectl");
+        Kubectl::new(agent, minor, &program, client, "")
+    }
+
+    /// Runs a command that must succeed.
+    pub fn ok(&self, words: &[&str]) -> String {
+        let Printed { code, out, err } = self.run_words(words, b"");
+        assert_eq!(code, 0, "1.{} {words:?}: {out} {err}", self.minor);
+        out
+    }
+
+    /// Runs a command that must fail.
+    pub fn fails(&self, words: &[&str]) -> String {
+        let Printed { code, out, err } = self.run_words(words, b"");
+        assert_eq!(code, 1, "1.{} {words:?}: {out} {err}", self.minor);
+        err
+    }
+
+    /// Returns an object, or a list, as JSON.
+    pub fn object(&self, what: &str) -> Value {
+        serde_json::from_str(&self.ok(&["get", what, "-o", "json"])).expect("JSON")
+    }
+
+    /// Writes a file in the client's home. Returns its path.
+    pub fn file(&self, name: &str, text: &str) -> String {
+        let path = self.home.join(name);
+        fs::write(&path, text).expect("a file");
+        path.display().to_string()
     }
 
     /// Runs a command, given as words that are separated by spaces. (Words in single quotes are one argument.)

@@ -1,6 +1,7 @@
 //! DaemonSets: the node admits their pod or not; a new template replaces it.
 
 use super::cluster;
+use super::deployments::{probed, running};
 use crate::story::{ONE, node};
 use crate::world::{S, World};
 use serde_json::{Value, json};
@@ -13,14 +14,6 @@ use wherry::engine::workloads::shown;
 
 /// Values that differ only in what a test is about.
 const WELL: DaemonCounts = DaemonCounts { desired: true, has_pod: true, ready: true, available: true, updated: true };
-
-/// A pod that is ready when its readiness probe succeeds. `version` makes templates differ.
-fn probed(version: u32) -> String {
-    format!(
-        "containers: [{{name: main, image: 'busybox:1.35', env: [{{name: VERSION, value: 'v{version}'}}], \
-         readinessProbe: {{exec: {{command: [sh]}}, periodSeconds: 1}}}}]"
-    )
-}
 
 /// A pod whose image does not exist.
 fn broken() -> String {
@@ -46,10 +39,6 @@ fn pods(w: &World) -> BTreeSet<String> {
 
 fn revision(w: &World) -> u64 {
     daemon(w).map_or(0, |daemon| daemon.state().history.number())
-}
-
-fn running(w: &World) -> usize {
-    w.runtime.containers.values().filter(|container| container.runs()).count()
 }
 
 fn with_agent(spec: &str) -> World {

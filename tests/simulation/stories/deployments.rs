@@ -13,7 +13,7 @@ use wherry::engine::workloads::inputs::MAX_PODS;
 use wherry::engine::workloads::shown;
 
 /// A pod that is ready when its readiness probe succeeds. `version` makes templates differ.
-fn probed(version: u32) -> String {
+pub fn probed(version: u32) -> String {
     format!(
         "containers: [{{name: main, image: 'busybox:1.35', env: [{{name: VERSION, value: 'v{version}'}}], \
          readinessProbe: {{exec: {{command: [sh]}}, periodSeconds: 1}}}}]"
@@ -57,7 +57,7 @@ fn pods(w: &World) -> BTreeSet<String> {
 }
 
 /// The number of running containers.
-fn running(w: &World) -> usize {
+pub fn running(w: &World) -> usize {
     w.runtime.containers.values().filter(|container| container.runs()).count()
 }
 

@@ -37,7 +37,7 @@ pub struct Manifests {
     /// The key and the value of Secrets by name.
     secrets: BTreeMap<String, (String, String)>,
     /// The texts of Deployments and DaemonSets, each in a file of its own.
-    deployments: BTreeMap<String, String>,
+    workloads: BTreeMap<String, String>,
     /// Copies of the files of classes and Secrets. They sort before the originals.
     copied_classes: BTreeMap<String, i32>,
     copied_secrets: BTreeMap<String, (String, String)>,
@@ -142,9 +142,8 @@ impl Manifests {
         });
         let more = classes(&self.classes, "").into_iter().chain(classes(&self.copied_classes, "a-copy-of-"));
         let more = more.chain(secrets(&self.secrets, "")).chain(secrets(&self.copied_secrets, "a-copy-of-"));
-        let deployments =
-            self.deployments.iter().map(|(file, text)| (format!("{DIRECTORY}/deployment-{file}.yaml"), text.clone()));
-        let more = more.chain(deployments);
+        let workloads = self.workloads.iter().map(|(file, text)| (format!("{DIRECTORY}/{file}"), text.clone()));
+        let more = more.chain(workloads);
         let leaving = self.leaving.iter().map(|(path, text)| (path.clone(), text.clone()));
         pods.chain(more).chain(runtime_classes).chain(leaving).collect()
     }
@@ -440,31 +439,37 @@ impl World {
     /// Writes a DaemonSet in a file of its own. `spec`: its spec without the selector and the template. `pod`: the spec of
     /// its pod.
     pub fn define_daemon_set(&mut self, name: &str, spec: &str, pod: &str) {
-        let text = workload("DaemonSet", name, spec, pod);
-        self.manifests_change(|w| drop(w.manifests.deployments.insert(format!("daemon-set-{name}"), text)));
+        self.define_workload("DaemonSet", name, spec, pod);
     }
 
     pub fn remove_daemon_set(&mut self, name: &str) {
-        self.manifests_change(|w| drop(w.manifests.deployments.remove(&format!("daemon-set-{name}"))));
+        self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("DaemonSet", name))));
     }
 
-    /// Writes a Deployment in a file of its own. `spec`: its spec without the selector and the template. `pod`: the spec of
-    /// its pods.
+    /// Writes a Deployment in a file of its own, like a DaemonSet.
     pub fn define_deployment(&mut self, name: &str, spec: &str, pod: &str) {
-        let text = workload("Deployment", name, spec, pod);
-        self.manifests_change(|w| drop(w.manifests.deployments.insert(name.into(), text)));
+        self.define_workload("Deployment", name, spec, pod);
     }
 
     /// Writes a second document with the name of a Deployment, in a file that sorts before the first one.
     pub fn copy_deployment(&mut self, name: &str, spec: &str) {
         self.manifests_change(|w| {
-            let text = w.manifests.deployments.get(name).map(|text| text.replacen("replicas: 2", spec, 1));
-            w.manifests.deployments.extend(text.map(|text| (format!("a-copy-of-{name}"), text)));
+            let all = &mut w.manifests.workloads;
+            let text = all.get(&file_of("Deployment", name)).map(|text| text.replacen("replicas: 2", spec, 1));
+            all.extend(text.map(|text| (file_of("a-copy", name), text)));
         });
     }
 
     pub fn remove_deployment(&mut self, name: &str) {
-        self.manifests_change(|w| drop(w.manifests.deployments.remove(name)));
+        self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("Deployment", name))));
+    }
+
+    fn define_workload(&mut self, kind: &str, name: &str, spec: &str, pod: &str) {
+        let text = format!(
+            "{{apiVersion: apps/v1, kind: {kind}, metadata: {{name: {name}}}, spec: {{{spec}, selector: {{matchLabels: {{app: \
+             {name}}}}}, template: {{metadata: {{labels: {{app: {name}}}}}, spec: {{{pod}}}}}}}}}"
+        );
+        self.manifests_change(|w| drop(w.manifests.workloads.insert(file_of(kind, name), text)));
     }
 
     /// D6: a container gets the current values of its Secrets, and none is created without them.
@@ -601,9 +606,7 @@ impl World {
     }
 }
 
-fn workload(kind: &str, name: &str, spec: &str, pod: &str) -> String {
-    format!(
-        "{{apiVersion: apps/v1, kind: {kind}, metadata: {{name: {name}}}, spec: {{{spec}, selector: {{matchLabels: {{app: \
-         {name}}}}}, template: {{metadata: {{labels: {{app: {name}}}}}, spec: {{{pod}}}}}}}}}"
-    )
+/// The name of the file of a workload.
+fn file_of(kind: &str, name: &str) -> String {
+    format!("{}-{name}.yaml", kind.to_lowercase())
 }
