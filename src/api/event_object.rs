@@ -14,6 +14,7 @@ pub enum InvolvedKind {
     Pod,
     Deployment,
     DaemonSet,
+    StatefulSet,
     ReplicaSet,
 }
 
@@ -24,6 +25,7 @@ impl InvolvedKind {
             InvolvedKind::Pod => ("Pod", "v1"),
             InvolvedKind::Deployment => ("Deployment", "apps/v1"),
             InvolvedKind::DaemonSet => ("DaemonSet", "apps/v1"),
+            InvolvedKind::StatefulSet => ("StatefulSet", "apps/v1"),
             InvolvedKind::ReplicaSet => ("ReplicaSet", "apps/v1"),
         }
     }

@@ -65,7 +65,7 @@ impl KubectlApi {
         }
         write::check(resource, &name, change.as_ref(), body, source.is_some(), live.as_ref())?;
         let options = ChangeOptions::read(asked, body)?;
-        if matches!(resource.kind, Kind::Deployment | Kind::DaemonSet) && change.is_none() {
+        if matches!(resource.kind, Kind::Deployment | Kind::DaemonSet | Kind::StatefulSet) && change.is_none() {
             deletes_pods(resource.kind_name, asked, body)?;
         }
         if let (Some(live), None) = (&live, &source) {

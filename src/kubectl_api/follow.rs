@@ -176,6 +176,7 @@ impl KubectlApi {
             let (kind, of_revision) = match workload.kind {
                 WorkloadKind::Deployment => (Kind::Deployment, Kind::ReplicaSet),
                 WorkloadKind::DaemonSet => (Kind::DaemonSet, Kind::ControllerRevision),
+                WorkloadKind::StatefulSet => (Kind::StatefulSet, Kind::ControllerRevision),
             };
             let state = controller.get().state();
             let revisions = state.history.revisions.iter();

@@ -12,9 +12,8 @@ use crate::api::names::FullName;
 use crate::api::priority::{self, PriorityClass};
 use crate::api::source::Source;
 use crate::api::uid::of_name as uid;
-use crate::api::workload::key::WorkloadKind;
+use crate::api::workload::key::{WorkloadKey, WorkloadKind};
 use crate::engine::node::Engine;
-use crate::engine::workloads::any_controller::AnyController;
 use crate::engine::workloads::shown;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -80,7 +79,7 @@ impl KubectlApi {
                 }
                 Some(object)
             }
-            Kind::Deployment | Kind::ReplicaSet | Kind::DaemonSet | Kind::ControllerRevision => {
+            Kind::Deployment | Kind::ReplicaSet | Kind::DaemonSet | Kind::StatefulSet | Kind::ControllerRevision => {
                 workload(snapshot, key.kind, &FullName::new(namespace, name))
             }
             Kind::Lease => (namespace == LEASES && name == snapshot.node_name).then(|| {
@@ -103,17 +102,15 @@ impl KubectlApi {
 /// Returns a workload, or a revision of one.
 fn workload(snapshot: &Snapshot<'_>, kind: Kind, name: &FullName) -> Option<Value> {
     let workloads = snapshot.engine.workloads();
-    let of = match kind {
-        Kind::Deployment => return workloads.deployment(name).map(|of| json!(shown::deployment(of))),
-        Kind::DaemonSet => return workloads.daemon_set(name).map(|of| json!(shown::daemon_set(of))),
-        Kind::ReplicaSet => WorkloadKind::Deployment,
-        _ => WorkloadKind::DaemonSet,
+    if let Some(kind) = WorkloadKind::of(Resource::of(kind).kind_name) {
+        return workloads.get(&WorkloadKey::new(kind, name.clone())).map(shown::object);
+    }
+    let owners = match kind {
+        Kind::ReplicaSet => &[WorkloadKind::Deployment][..],
+        _ => &[WorkloadKind::DaemonSet, WorkloadKind::StatefulSet],
     };
-    let (of, revision) = workloads.revision(of, name)?;
-    Some(match of {
-        AnyController::Deployment(of) => json!(shown::replica_set(of, revision, snapshot.now.boot)),
-        AnyController::DaemonSet(of) => shown::controller_revision(of, revision),
-    })
+    let (of, revision) = owners.iter().find_map(|kind| workloads.revision(*kind, name))?;
+    Some(shown::revision(of, revision, snapshot.now.boot))
 }
 
 fn data_object(object: &DataObject) -> Value {
@@ -186,13 +183,10 @@ pub(super) fn in_force(engine: &Engine, key: &Key) -> Option<(Source, String)> {
     };
     match key.kind {
         Kind::Pod => engine.manifest_of(&name).map(|pod| (pod.source.clone(), pod.digest.clone())),
-        Kind::Deployment => {
-            let deployment = engine.workloads().deployment(&name)?.deployment();
-            Some((deployment.head.source.clone(), deployment.head.digest.clone()))
-        }
-        Kind::DaemonSet => {
-            let daemon_set = engine.workloads().daemon_set(&name)?.daemon_set();
-            Some((daemon_set.head.source.clone(), daemon_set.head.digest.clone()))
+        Kind::Deployment | Kind::DaemonSet | Kind::StatefulSet => {
+            let kind = WorkloadKind::of(Resource::of(key.kind).kind_name)?;
+            let head = engine.workloads().get(&WorkloadKey::new(kind, name))?.get().head();
+            Some((head.source.clone(), head.digest.clone()))
         }
         Kind::ConfigMap => data(DataKind::ConfigMap),
         Kind::Secret => data(DataKind::Secret),

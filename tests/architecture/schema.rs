@@ -3,7 +3,7 @@
 //! compared with those of k8s-openapi too.
 
 use super::pod_fields::{Row, row_of, rows};
-use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -62,6 +62,8 @@ impl Tracer<'_> {
         match self.path.as_str() {
             "apiVersion" => self.root.0,
             "kind" => self.root.1,
+            "spec.volumeClaimTemplates[].apiVersion" => "v1",
+            "spec.volumeClaimTemplates[].kind" => "PersistentVolumeClaim",
             "data{}" | "binaryData{}" => "AAAA",
             _ => "2026-01-02T03:04:05.000000Z",
         }
@@ -167,6 +169,7 @@ fn types() -> Types {
     trace::<Deployment>("apps/v1", "Deployment", &types);
     trace::<ReplicaSet>("apps/v1", "ReplicaSet", &types);
     trace::<DaemonSet>("apps/v1", "DaemonSet", &types);
+    trace::<StatefulSet>("apps/v1", "StatefulSet", &types);
     trace::<ControllerRevision>("apps/v1", "ControllerRevision", &types);
     trace::<Lease>("coordination.k8s.io/v1", "Lease", &types);
     types.into_inner()

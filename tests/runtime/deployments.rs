@@ -190,5 +190,5 @@ fn a_deployment_that_is_not_valid_is_refused_by_name() {
     let Printed { code, err, .. } = k.run_words(&["delete", "deployment", "web", "--cascade=orphan"], b"");
     assert!(code == 1 && err.contains("--cascade=orphan"), "{err}");
     let Printed { code, err, .. } = k.run_words(&["label", "pods", "-l", "app=web", "x=y"], b"");
-    assert!(code == 1 && err.contains("change the Deployment"), "{err}");
+    assert!(code == 1 && err.contains("change the object that it names"), "{err}");
 }

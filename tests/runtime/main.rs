@@ -57,6 +57,7 @@ mod restarted;
 mod restarts;
 mod service;
 mod shared_uid;
+mod stateful_sets;
 mod strace;
 mod streams;
 mod support_file;

@@ -482,7 +482,6 @@ fn each_kind_of_workload_has_an_advice() {
     for (kind, part) in [
         ("ReplicaSet", "write a Deployment with the same spec.replicas and spec.template"),
         ("ReplicationController", "write a Deployment"),
-        ("StatefulSet", "a hostPath volume for each of volumeClaimTemplates"),
         ("Job", "set restartPolicy: OnFailure or Never"),
         ("CronJob", "let a timer on the machine add it to the manifests"),
     ] {

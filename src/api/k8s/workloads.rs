@@ -5,6 +5,7 @@ use super::field::IntOrString;
 use super::metadata::{LabelSelector, ObjectMeta};
 use super::pod_spec::PodSpec;
 use super::scalars::Time;
+use super::volume::PersistentVolumeClaimSpec;
 
 kubernetes_types! {
     PodTemplateSpec {
@@ -98,6 +99,74 @@ kubernetes_types! {
     }
 
     DaemonSetCondition {
+        last_transition_time: Option<Time> = "lastTransitionTime",
+        message: Option<String> = "message",
+        reason: Option<String> = "reason",
+        status: String = "status",
+        type_: String = "type",
+    }
+
+    StatefulSet of "apps/v1" {
+        metadata: ObjectMeta = "metadata",
+        spec: Option<StatefulSetSpec> = "spec",
+        status: Option<StatefulSetStatus> = "status",
+    }
+
+    StatefulSetSpec {
+        min_ready_seconds: Option<i32> = "minReadySeconds",
+        ordinals: Option<StatefulSetOrdinals> = "ordinals",
+        persistent_volume_claim_retention_policy: Option<StatefulSetPersistentVolumeClaimRetentionPolicy> =
+            "persistentVolumeClaimRetentionPolicy",
+        pod_management_policy: Option<String> = "podManagementPolicy",
+        replicas: Option<i32> = "replicas",
+        revision_history_limit: Option<i32> = "revisionHistoryLimit",
+        selector: LabelSelector = "selector",
+        service_name: Option<String> = "serviceName",
+        template: PodTemplateSpec = "template",
+        update_strategy: Option<StatefulSetUpdateStrategy> = "updateStrategy",
+        volume_claim_templates: Option<Vec<PersistentVolumeClaim>> = "volumeClaimTemplates",
+    }
+
+    PersistentVolumeClaim {
+        api_version: Option<String> = "apiVersion",
+        kind: Option<String> = "kind",
+        metadata: ObjectMeta = "metadata",
+        spec: Option<PersistentVolumeClaimSpec> = "spec",
+    }
+
+    StatefulSetOrdinals {
+        start: Option<i32> = "start",
+    }
+
+    StatefulSetPersistentVolumeClaimRetentionPolicy {
+        when_deleted: Option<String> = "whenDeleted",
+        when_scaled: Option<String> = "whenScaled",
+    }
+
+    StatefulSetUpdateStrategy {
+        rolling_update: Option<RollingUpdateStatefulSetStrategy> = "rollingUpdate",
+        type_: Option<String> = "type",
+    }
+
+    RollingUpdateStatefulSetStrategy {
+        max_unavailable: Option<IntOrString> = "maxUnavailable",
+        partition: Option<i32> = "partition",
+    }
+
+    StatefulSetStatus {
+        available_replicas: Option<i32> = "availableReplicas",
+        collision_count: Option<i32> = "collisionCount",
+        conditions: Option<Vec<StatefulSetCondition>> = "conditions",
+        current_replicas: Option<i32> = "currentReplicas",
+        current_revision: Option<String> = "currentRevision",
+        observed_generation: Option<i64> = "observedGeneration",
+        ready_replicas: Option<i32> = "readyReplicas",
+        replicas: i32 = "replicas",
+        update_revision: Option<String> = "updateRevision",
+        updated_replicas: Option<i32> = "updatedReplicas",
+    }
+
+    StatefulSetCondition {
         last_transition_time: Option<Time> = "lastTransitionTime",
         message: Option<String> = "message",
         reason: Option<String> = "reason",

@@ -172,7 +172,7 @@ mod tests {
             "/",
             "/api/v2",
             "/api/v1/deployments",
-            "/apis/apps/v1/statefulsets",
+            "/apis/apps/v1/replicasetz",
             "/apis//v1/pods",
             "/api/v1/pods/web",
             "/api/v1/namespaces/a/nodes",

@@ -118,6 +118,14 @@ const DAEMON_SET: &[Column] = &[
     wide("Selector", "Label selector of the pods."),
 ];
 
+const STATEFUL_SET: &[Column] = &[
+    NAME,
+    column("Ready", "Number of ready pods, and number of replicas."),
+    AGE,
+    wide("Containers", "Names of the containers in the template."),
+    wide("Images", "Images of the containers in the template."),
+];
+
 const CONTROLLER_REVISION: &[Column] = &[
     NAME,
     column("Controller", "Object to which the revision belongs."),
@@ -140,6 +148,7 @@ fn columns(kind: Kind) -> &'static [Column] {
         Kind::Deployment => DEPLOYMENT,
         Kind::ReplicaSet => REPLICA_SET,
         Kind::DaemonSet => DAEMON_SET,
+        Kind::StatefulSet => STATEFUL_SET,
         Kind::ControllerRevision => CONTROLLER_REVISION,
         Kind::Namespace => const { &[NAME, column("Status", "Phase of the namespace."), AGE] },
         Kind::ConfigMap => const { &[NAME, number("Data", "Number of entries."), AGE] },
@@ -208,7 +217,9 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         }
         Kind::Node => node_cells(object, name(), age()),
         Kind::Event => event_cells(object, name(), now),
-        Kind::Deployment | Kind::ReplicaSet | Kind::DaemonSet => workload_cells(kind, object, name(), age()),
+        Kind::Deployment | Kind::ReplicaSet | Kind::DaemonSet | Kind::StatefulSet => {
+            workload_cells(kind, object, name(), age())
+        }
         Kind::ControllerRevision => {
             let revision = object["revision"].as_i64().unwrap_or_default();
             vec![name(), controller_of(object).into(), revision.into(), age()]
@@ -234,6 +245,7 @@ fn workload_cells(kind: Kind, object: &Value, name: Value, age: Value) -> Vec<Va
     let count = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or_default();
     let (wanted, ready) = (count("/spec/replicas"), count("/status/readyReplicas"));
     let counts = match kind {
+        Kind::StatefulSet => vec![format!("{ready}/{wanted}").into()],
         Kind::DaemonSet => vec![
             count("/status/desiredNumberScheduled").into(),
             count("/status/currentNumberScheduled").into(),
@@ -254,7 +266,8 @@ fn workload_cells(kind: Kind, object: &Value, name: Value, age: Value) -> Vec<Va
         containers.iter().map(|container| text(container, field)).collect::<Vec<_>>().join(",").into()
     };
     let selector = scale::selector(&object["spec"]["selector"]);
-    let wide = [of_containers("/name"), of_containers("/image"), selector.into()];
+    let selector = (kind != Kind::StatefulSet).then(|| selector.into());
+    let wide = [of_containers("/name"), of_containers("/image")].into_iter().chain(selector);
     [name].into_iter().chain(counts).chain([age]).chain(wide).collect()
 }
 

@@ -297,7 +297,7 @@ fn check_without_manifest(
         _ if is_pod && ends => "it is being deleted; wait until it is gone",
         None if is_pod && controller(live).is_some() => return Ok(()),
         _ if controller(live).is_some() => {
-            "it was created by a controller (metadata.ownerReferences); change the Deployment or DaemonSet"
+            "it was created by a controller (metadata.ownerReferences); change the object that it names"
         }
         _ => "it has no manifest, because it is built in, so it cannot be changed",
     };

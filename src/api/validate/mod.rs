@@ -15,6 +15,7 @@ mod placement;
 mod probes;
 mod resources;
 mod security;
+pub(crate) mod stateful_set;
 mod stop_signals;
 mod syntax;
 mod unsupported;

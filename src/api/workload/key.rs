@@ -9,6 +9,7 @@ use std::fmt;
 pub enum WorkloadKind {
     Deployment,
     DaemonSet,
+    StatefulSet,
 }
 
 /// The identity of an object that creates pods.
@@ -19,13 +20,19 @@ pub struct WorkloadKey {
 }
 
 impl WorkloadKind {
-    pub const ALL: [WorkloadKind; 2] = [WorkloadKind::Deployment, WorkloadKind::DaemonSet];
+    pub const ALL: [WorkloadKind; 3] = [WorkloadKind::Deployment, WorkloadKind::DaemonSet, WorkloadKind::StatefulSet];
+
+    /// Returns the kind with this name.
+    pub fn of(name: &str) -> Option<WorkloadKind> {
+        WorkloadKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
 
     /// Returns the value of `kind` in a manifest.
     pub const fn name(self) -> &'static str {
         match self {
             WorkloadKind::Deployment => "Deployment",
             WorkloadKind::DaemonSet => "DaemonSet",
+            WorkloadKind::StatefulSet => "StatefulSet",
         }
     }
 }

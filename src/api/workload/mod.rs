@@ -7,6 +7,7 @@ pub mod key;
 pub mod label_selector;
 pub mod portion;
 pub mod replica;
+pub mod stateful_set;
 pub mod template;
 
 use crate::api::k8s::LabelSelector;
@@ -16,6 +17,7 @@ use daemon_set::DaemonSet;
 use deployment::Deployment;
 use head::WorkloadHead;
 use key::WorkloadKey;
+use stateful_set::StatefulSet;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -24,6 +26,7 @@ use std::rc::Rc;
 pub enum Workload {
     Deployment(Rc<Deployment>),
     DaemonSet(Rc<DaemonSet>),
+    StatefulSet(Rc<StatefulSet>),
 }
 
 impl Workload {
@@ -31,13 +34,27 @@ impl Workload {
         match self {
             Workload::Deployment(of) => &of.head,
             Workload::DaemonSet(of) => &of.head,
+            Workload::StatefulSet(of) => &of.head,
         }
+    }
+
+    /// Returns the first field that a later version changes although it must stay, as in a cluster.
+    pub fn immutable_difference(&self, later: &Workload) -> Option<&'static str> {
+        if self.selector() != later.selector() {
+            return Some("spec.selector");
+        }
+        let (Workload::StatefulSet(of), Workload::StatefulSet(later)) = (self, later) else { return None };
+        if of.service_name() != later.service_name() {
+            return Some("spec.serviceName");
+        }
+        (of.is_ordered() != later.is_ordered()).then_some("spec.podManagementPolicy")
     }
 
     pub fn selector(&self) -> &LabelSelector {
         match self {
             Workload::Deployment(of) => of.selector(),
             Workload::DaemonSet(of) => of.selector(),
+            Workload::StatefulSet(of) => of.selector(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A pod that is created from a template.
 
-use super::template;
+use super::{stateful_set, template};
 use crate::api::defaults;
 use crate::api::document::context::Context;
 use crate::api::k8s::{self, ObjectMeta, OwnerReference, PodTemplateSpec};
@@ -15,7 +15,7 @@ const MAX_PREFIX: usize = 58;
 /// The controller of a pod, and the revision of its template.
 #[derive(Clone, Copy, Debug)]
 pub struct PodOwner<'a> {
-    /// `ReplicaSet` or `DaemonSet`, both of `apps/v1`.
+    /// `ReplicaSet`, `DaemonSet` or `StatefulSet`, all of `apps/v1`.
     pub kind: &'static str,
     /// The name of a pod begins with this name.
     pub name: &'a FullName,
@@ -28,11 +28,11 @@ pub struct PodOwner<'a> {
     pub source: &'a Source,
 }
 
-/// Makes a new pod. `suffix`: the end of its name, `random`: 64 hexadecimal digits, which become its digest.
-pub fn new(owner: PodOwner<'_>, template: &PodTemplateSpec, suffix: &str, random: String, context: Context<'_>) -> Pod {
+/// Makes a new pod. `end`: the end of its name, `random`: 64 hexadecimal digits, which become its digest.
+pub fn new(owner: PodOwner<'_>, template: &PodTemplateSpec, end: &str, random: String, context: Context<'_>) -> Pod {
     let prefix = format!("{}-", owner.name.name);
-    let end = prefix.char_indices().nth(MAX_PREFIX).map_or(prefix.len(), |(end, _)| end);
-    let name = FullName::new(&owner.name.namespace, &format!("{}{suffix}", &prefix[..end]));
+    let most = prefix.char_indices().nth(MAX_PREFIX).map_or(prefix.len(), |(most, _)| most);
+    let name = FullName::new(&owner.name.namespace, &format!("{}{end}", &prefix[..most]));
     let uid = uid::of(&owner.source.path, &random);
     let of_template = template.metadata.clone().unwrap_or_default();
     let mut labels = of_template.labels.unwrap_or_default();
@@ -67,7 +67,7 @@ pub fn created(pod: &Pod) -> Option<jiff::Timestamp> {
 pub fn template_of(pod: &Pod) -> PodTemplateSpec {
     let metadata = &pod.object.metadata;
     let mut labels = metadata.labels.clone().unwrap_or_default();
-    for label in template::HASH_LABELS {
+    for label in template::HASH_LABELS.into_iter().chain([stateful_set::NAME_LABEL, stateful_set::INDEX_LABEL]) {
         labels.remove(label);
     }
     let mut annotations = metadata.annotations.clone().unwrap_or_default();
@@ -77,6 +77,9 @@ pub fn template_of(pod: &Pod) -> PodTemplateSpec {
     let metadata = ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() };
     let mut spec = pod.spec().clone();
     spec.node_name = None;
+    if controller(&pod.object.metadata).is_some_and(|owner| owner.kind == "StatefulSet") {
+        (spec.hostname, spec.subdomain) = (None, None);
+    }
     PodTemplateSpec { metadata: Some(metadata), spec: Some(spec) }
 }
 

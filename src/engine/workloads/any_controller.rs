@@ -4,6 +4,7 @@ use super::controller::Controller;
 use super::daemon_set::Daemon;
 use super::deployment::Rollout;
 use super::record::StoredWorkload;
+use super::stateful_set::Sequence;
 use crate::api::time::Now;
 use crate::api::workload::Workload;
 use crate::engine::outbox::Outbox;
@@ -13,6 +14,7 @@ use serde::Serialize;
 pub enum AnyController {
     Deployment(Box<Rollout>),
     DaemonSet(Box<Daemon>),
+    StatefulSet(Box<Sequence>),
 }
 
 impl AnyController {
@@ -26,6 +28,9 @@ impl AnyController {
                 let base = stored.map(|stored| stored.base);
                 AnyController::DaemonSet(Box::new(Daemon::new(of.clone(), base, now, outbox)))
             }
+            Workload::StatefulSet(of) => {
+                AnyController::StatefulSet(Box::new(Sequence::new(of.clone(), stored, now, outbox)))
+            }
         }
     }
 
@@ -33,6 +38,7 @@ impl AnyController {
         match self {
             AnyController::Deployment(rollout) => &**rollout,
             AnyController::DaemonSet(daemon) => &**daemon,
+            AnyController::StatefulSet(sequence) => &**sequence,
         }
     }
 
@@ -40,6 +46,7 @@ impl AnyController {
         match self {
             AnyController::Deployment(rollout) => &mut **rollout,
             AnyController::DaemonSet(daemon) => &mut **daemon,
+            AnyController::StatefulSet(sequence) => &mut **sequence,
         }
     }
 
@@ -48,7 +55,8 @@ impl AnyController {
         match (self, workload) {
             (AnyController::Deployment(rollout), Workload::Deployment(of)) => rollout.change(of.clone()),
             (AnyController::DaemonSet(daemon), Workload::DaemonSet(of)) => daemon.change(of.clone()),
-            (AnyController::Deployment(_) | AnyController::DaemonSet(_), _) => {}
+            (AnyController::StatefulSet(sequence), Workload::StatefulSet(of)) => sequence.change(of.clone()),
+            (AnyController::Deployment(_) | AnyController::DaemonSet(_) | AnyController::StatefulSet(_), _) => {}
         }
     }
 }

@@ -18,6 +18,8 @@ use std::rc::Rc;
 /// The controller of one object. It is level-triggered: a step compares the object with its pods, and nothing depends
 /// on how a state was reached.
 pub trait Controller {
+    fn head(&self) -> &WorkloadHead;
+
     fn state(&self) -> &ControllerState;
 
     fn state_mut(&mut self) -> &mut ControllerState;

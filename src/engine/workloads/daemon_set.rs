@@ -1,9 +1,9 @@
 //! The controller of a DaemonSet: at most one pod, if the node admits it.
 
 use super::controller::{Controller, ControllerState};
-use super::inputs::{WorkloadInputs, create_pod};
+use super::inputs::{NameEnd, WorkloadInputs, create_pod};
 use super::progress::RolloutCondition;
-use super::record::{self, StoredBase};
+use super::record::{self, StoredBase, StoredOwn};
 use super::revision::{Replica, Revision};
 use super::rolling;
 use crate::api::names::Uid;
@@ -48,6 +48,10 @@ pub struct DaemonCounts {
 }
 
 impl Controller for Daemon {
+    fn head(&self) -> &WorkloadHead {
+        &self.daemon_set.head
+    }
+
     fn state(&self) -> &ControllerState {
         &self.state
     }
@@ -79,7 +83,7 @@ impl Controller for Daemon {
     }
 
     fn record(&self) -> String {
-        record::write(&self.state.stored(&self.daemon_set.head), None)
+        record::write(&self.state.stored(&self.daemon_set.head), &StoredOwn::DaemonSet)
     }
 }
 
@@ -212,7 +216,7 @@ impl Daemon {
         };
         let at = history.revisions.len() - 1;
         let subject = self.subject();
-        match create_pod(owner, newest, room, inputs) {
+        match create_pod(owner, newest, NameEnd::Random, room, inputs) {
             Ok(pod) => {
                 self.state.note_failure(None, inputs);
                 self.state.add(at, with_tolerations(pod), &subject, inputs.outbox);

@@ -3,9 +3,9 @@
 
 use super::controller::{Controller, ControllerState};
 use super::history::ChosenRevision;
-use super::inputs::{WorkloadInputs, create_pod};
+use super::inputs::{NameEnd, WorkloadInputs, create_pod};
 use super::progress::{self, PodCounts, RolloutCondition, RolloutGoal, RolloutProgress, RolloutStep};
-use super::record::{self, StoredRollout, StoredWorkload};
+use super::record::{self, StoredOwn, StoredRollout, StoredWorkload};
 use super::revision::{self, Revision};
 use super::rolling::{self, RevisionSize, RollingLimits};
 use crate::api::pod::Pod;
@@ -34,6 +34,10 @@ pub struct Rollout {
 }
 
 impl Controller for Rollout {
+    fn head(&self) -> &WorkloadHead {
+        &self.deployment.head
+    }
+
     fn state(&self) -> &ControllerState {
         &self.state
     }
@@ -65,16 +69,16 @@ impl Controller for Rollout {
 
     fn record(&self) -> String {
         let rollout = StoredRollout { scaled: self.scaled, progress: self.progress.stored() };
-        record::write(&self.state.stored(&self.deployment.head), Some(&rollout))
+        record::write(&self.state.stored(&self.deployment.head), &StoredOwn::Deployment(rollout))
     }
 }
 
 impl Rollout {
     /// Makes the controller of a Deployment. `stored`: its record.
     pub fn new(deployment: Rc<Deployment>, stored: Option<StoredWorkload>, now: Now, outbox: &mut Outbox) -> Rollout {
-        let (base, stored) = stored.map(|stored| (stored.base, stored.rollout)).unzip();
+        let (base, own) = stored.map(|stored| (stored.base, stored.own)).unzip();
         let created = RolloutProgress::Moving { step: RolloutStep::Created, last: now.boot };
-        let stored = stored.flatten();
+        let stored = if let Some(StoredOwn::Deployment(stored)) = own { Some(stored) } else { None };
         let mut rollout = Rollout {
             state: ControllerState::new(&deployment.head, base, now.wall, outbox),
             deployment,
@@ -258,7 +262,7 @@ impl Rollout {
                     hash: &set.hash,
                     source: &self.deployment.head.source,
                 };
-                match create_pod(owner, set, room, inputs) {
+                match create_pod(owner, set, NameEnd::Random, room, inputs) {
                     Ok(pod) => {
                         self.state.add(at, pod, &subject, inputs.outbox);
                         changed = true;

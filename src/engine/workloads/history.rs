@@ -79,7 +79,7 @@ impl History {
             0
         });
         if is_deleted {
-            self.revisions[at].leaving.insert(pod.uid.clone());
+            self.revisions[at].leaving.insert(pod.uid.clone(), pod.name.clone());
         } else {
             self.revisions[at].wanted += 1;
             self.add(at, pod.clone());
@@ -191,7 +191,7 @@ impl History {
     }
 
     pub fn has(&self, uid: &Uid) -> bool {
-        let has = |revision: &Revision| revision.replicas.contains_key(uid) || revision.leaving.contains(uid);
+        let has = |revision: &Revision| revision.replicas.contains_key(uid) || revision.leaving.contains_key(uid);
         self.revisions.iter().any(has)
     }
 

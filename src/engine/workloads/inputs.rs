@@ -37,28 +37,38 @@ pub struct WorkloadInputs<'a> {
     pub placement: &'a dyn Fn(&PodSpec) -> Placement,
 }
 
+/// The end of a pod's name.
+#[derive(Clone, Copy, Debug)]
+pub enum NameEnd {
+    Random,
+    /// The number of a StatefulSet's pod.
+    Ordinal(u32),
+}
+
 /// Makes a pod of a revision. The random numbers may repeat those of an earlier run, so they are drawn until the pod
 /// differs from all others. `room`: how many pods may be created, by all workloads.
 ///
 /// # Errors
-/// There are too many pods, or a class does not exist.
+/// There are too many pods, another pod has the name, or a class does not exist.
 pub fn create_pod(
     owner: PodOwner<'_>,
     revision: &Revision,
+    end: NameEnd,
     room: &mut usize,
     inputs: &mut WorkloadInputs<'_>,
 ) -> Result<Rc<Pod>, String> {
     if *room == 0 {
-        return Err(format!(
-            "the workloads have {MAX_PODS} pods, which is the maximum; reduce spec.replicas of a Deployment"
-        ));
+        return Err(format!("the workloads have {MAX_PODS} pods, which is the maximum; reduce spec.replicas of one"));
     }
     let seen = inputs.now.wall.timestamp().map(|time| time.to_string()).unwrap_or_default();
     let context = Context::new(inputs.node_name, &seen);
     for _ in 0..DRAWS {
-        let suffix = template::suffix(inputs.rng.draw());
+        let end = match end {
+            NameEnd::Random => template::suffix(inputs.rng.draw()),
+            NameEnd::Ordinal(ordinal) => ordinal.to_string(),
+        };
         let random: String = (0..4).map(|_| format!("{:016x}", inputs.rng.draw())).collect();
-        let pod = replica::new(owner, &revision.template, &suffix, random, context);
+        let pod = replica::new(owner, &revision.template, &end, random, context);
         // The pods of this step have no workers yet.
         let is_new = |other: &Replica| other.pod.uid != pod.uid && other.pod.name != pod.name;
         if !(inputs.is_taken)(&pod.name, &pod.uid) && revision.replicas.values().all(is_new) {
@@ -67,5 +77,8 @@ pub fn create_pod(
             return Ok(pod);
         }
     }
-    Err("no name is free".to_owned())
+    Err(match end {
+        NameEnd::Random => "no name is free".to_owned(),
+        NameEnd::Ordinal(ordinal) => format!("another pod has the name {}-{ordinal}", owner.name.name),
+    })
 }

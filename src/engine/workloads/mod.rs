@@ -17,6 +17,7 @@ pub mod record;
 pub mod revision;
 pub mod rolling;
 pub mod shown;
+pub mod stateful_set;
 
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::OrderSlice;
@@ -30,8 +31,6 @@ use crate::engine::outbox::Outbox;
 use crate::engine::owner::Owner;
 use any_controller::AnyController;
 use controller::ControllerState;
-use daemon_set::Daemon;
-use deployment::Rollout;
 use inputs::{MAX_PODS, WorkloadInputs};
 use record::StoredWorkload;
 use revision::Revision;
@@ -189,18 +188,8 @@ impl Workloads {
         self.all.values().flat_map(|one| one.get().state().history.pods())
     }
 
-    pub fn deployment(&self, name: &FullName) -> Option<&Rollout> {
-        match self.all.get(&WorkloadKey::new(WorkloadKind::Deployment, name.clone()))? {
-            AnyController::Deployment(rollout) => Some(rollout),
-            AnyController::DaemonSet(_) => None,
-        }
-    }
-
-    pub fn daemon_set(&self, name: &FullName) -> Option<&Daemon> {
-        match self.all.get(&WorkloadKey::new(WorkloadKind::DaemonSet, name.clone()))? {
-            AnyController::DaemonSet(daemon) => Some(daemon),
-            AnyController::Deployment(_) => None,
-        }
+    pub fn get(&self, key: &WorkloadKey) -> Option<&AnyController> {
+        self.all.get(key)
     }
 
     /// Returns the revision with this name of a workload of this kind, and the controller of the workload.

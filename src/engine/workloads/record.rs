@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The kinds of these records. A key is, for example, `deployments/<uid>`.
-pub const KINDS: [&str; 2] = [kind(WorkloadKind::Deployment), kind(WorkloadKind::DaemonSet)];
+pub const KINDS: [&str; 3] =
+    [kind(WorkloadKind::Deployment), kind(WorkloadKind::DaemonSet), kind(WorkloadKind::StatefulSet)];
 const VERSION: u64 = 1;
 
 /// The content of a record.
@@ -24,8 +25,16 @@ const VERSION: u64 = 1;
 pub struct StoredWorkload {
     pub key: WorkloadKey,
     pub base: StoredBase,
-    /// None for kinds other than a Deployment.
-    pub rollout: Option<StoredRollout>,
+    pub own: StoredOwn,
+}
+
+/// The fields of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum StoredOwn {
+    Deployment(StoredRollout),
+    DaemonSet,
+    StatefulSet(StoredSequence),
 }
 
 /// The fields of all kinds.
@@ -51,6 +60,13 @@ pub struct StoredRollout {
     pub scaled: (u32, u32),
     #[serde(default)]
     pub progress: StoredProgress,
+}
+
+/// The fields of a StatefulSet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredSequence {
+    /// The hash of the template that is being replaced, or of the present one.
+    pub current: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,6 +109,7 @@ const fn kind(of: WorkloadKind) -> &'static str {
     match of {
         WorkloadKind::Deployment => "deployments",
         WorkloadKind::DaemonSet => "daemonsets",
+        WorkloadKind::StatefulSet => "statefulsets",
     }
 }
 
@@ -101,10 +118,10 @@ pub fn key(of: &WorkloadKey) -> String {
 }
 
 /// Returns the text of a record.
-pub fn write(base: &StoredBase, rollout: Option<&StoredRollout>) -> String {
+pub fn write(base: &StoredBase, own: &StoredOwn) -> String {
     let mut all = fields::of(VERSION);
     fields::put(base, &mut all);
-    fields::put(&rollout, &mut all);
+    fields::put(own, &mut all);
     Value::Object(all).to_string()
 }
 
@@ -117,7 +134,11 @@ pub fn read(key: &str, text: &str) -> Option<Result<StoredWorkload, RecordError>
     let of = WorkloadKind::ALL.into_iter().find(|one| kind(*one) == of)?;
     Some(fields::parse(text, VERSION).and_then(|mut all| {
         let base: StoredBase = fields::take(&mut all)?;
-        let rollout = (of == WorkloadKind::Deployment).then(|| fields::take(&mut all)).transpose()?;
-        Ok(StoredWorkload { key: WorkloadKey::new(of, FullName::new(&base.namespace, &base.name)), base, rollout })
+        let own = match of {
+            WorkloadKind::Deployment => StoredOwn::Deployment(fields::take(&mut all)?),
+            WorkloadKind::DaemonSet => StoredOwn::DaemonSet,
+            WorkloadKind::StatefulSet => StoredOwn::StatefulSet(fields::take(&mut all)?),
+        };
+        Ok(StoredWorkload { key: WorkloadKey::new(of, FullName::new(&base.namespace, &base.name)), base, own })
     }))
 }

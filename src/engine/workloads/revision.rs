@@ -11,7 +11,7 @@ use crate::api::workload::key::{WorkloadKey, WorkloadKind};
 use serde::Serialize;
 use serde_json::json;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub struct Revision {
     pub wanted: u32,
     pub replicas: BTreeMap<Uid, Replica>,
     /// The deleted pods that are still terminating.
-    pub leaving: BTreeSet<Uid>,
+    pub leaving: BTreeMap<Uid, FullName>,
 }
 
 /// A pod that is not deleted.
@@ -110,7 +110,7 @@ pub fn identity(owner: &WorkloadKey, hash: &str) -> (FullName, Uid) {
     let name = FullName::new(&owner.name.namespace, &format!("{}-{hash}", owner.name.name));
     let kind = match owner.kind {
         WorkloadKind::Deployment => "ReplicaSet",
-        WorkloadKind::DaemonSet => "ControllerRevision",
+        WorkloadKind::DaemonSet | WorkloadKind::StatefulSet => "ControllerRevision",
     };
     let uid = Uid::from(uid::of_name(kind, &name.namespace, &name.name));
     (name, uid)
@@ -132,7 +132,7 @@ impl Revision {
             created: now,
             wanted: 0,
             replicas: BTreeMap::new(),
-            leaving: BTreeSet::new(),
+            leaving: BTreeMap::new(),
         }
     }
 
@@ -151,14 +151,14 @@ impl Revision {
         for (uid, replica) in &mut self.replicas {
             replica.state = replica.state.after(seen(uid), now);
         }
-        self.leaving.retain(|uid| !is_gone(uid));
+        self.leaving.retain(|uid, _| !is_gone(uid));
         self.forget_ended()
     }
 
     /// Deletes a pod.
     pub fn delete(&mut self, uid: &Uid) -> Option<Replica> {
         let replica = self.replicas.remove(uid)?;
-        self.leaving.insert(uid.clone());
+        self.leaving.insert(uid.clone(), replica.pod.name.clone());
         Some(replica)
     }
 

@@ -1,13 +1,15 @@
 //! Workloads and their revisions as objects of the API.
 
+use super::any_controller::AnyController;
 use super::controller::{Controller, ControllerState};
 use super::daemon_set::Daemon;
 use super::deployment::Rollout;
 use super::progress::{RolloutCondition, whole};
 use super::revision::Revision;
+use super::stateful_set::Sequence;
 use crate::api::k8s::{
     self, DaemonSetCondition, DaemonSetStatus, DeploymentCondition, DeploymentStatus, LabelSelector, ObjectMeta,
-    OwnerReference, PodTemplateSpec, ReplicaSetSpec, ReplicaSetStatus,
+    OwnerReference, PodTemplateSpec, ReplicaSetSpec, ReplicaSetStatus, StatefulSetCondition, StatefulSetStatus,
 };
 use crate::api::time::Boot;
 use crate::api::workload::head::WorkloadHead;
@@ -20,8 +22,25 @@ pub const REVISION: &str = "deployment.kubernetes.io/revision";
 const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 const MOST: &str = "deployment.kubernetes.io/max-replicas";
 
-/// Returns a Deployment with its status.
-pub fn deployment(rollout: &Rollout) -> k8s::Deployment {
+/// Returns an object with its status.
+pub fn object(of: &AnyController) -> Value {
+    match of {
+        AnyController::Deployment(of) => json!(deployment(of)),
+        AnyController::DaemonSet(of) => json!(daemon_set(of)),
+        AnyController::StatefulSet(of) => json!(stateful_set(of)),
+    }
+}
+
+/// Returns a revision as a ReplicaSet or a ControllerRevision.
+pub fn revision(of: &AnyController, revision: &Revision, now: Boot) -> Value {
+    match of {
+        AnyController::Deployment(of) => json!(replica_set(of, revision, now)),
+        AnyController::DaemonSet(of) => controller_revision(revision, of.head()),
+        AnyController::StatefulSet(of) => controller_revision(revision, of.head()),
+    }
+}
+
+fn deployment(rollout: &Rollout) -> k8s::Deployment {
     let deployment = rollout.deployment();
     let mut object = deployment.object.clone();
     let (metadata, state) = (&mut object.metadata, rollout.state());
@@ -47,7 +66,7 @@ pub fn deployment(rollout: &Rollout) -> k8s::Deployment {
 }
 
 /// Returns a DaemonSet with its status.
-pub fn daemon_set(daemon: &Daemon) -> k8s::DaemonSet {
+fn daemon_set(daemon: &Daemon) -> k8s::DaemonSet {
     let mut object = daemon.daemon_set().object.clone();
     let state = daemon.state();
     complete(&mut object.metadata, state);
@@ -71,18 +90,46 @@ pub fn daemon_set(daemon: &Daemon) -> k8s::DaemonSet {
     object
 }
 
-/// Returns a revision of a DaemonSet as a ControllerRevision. Its data is the patch with which kubectl brings the
-/// template back.
-pub fn controller_revision(daemon: &Daemon, revision: &Revision) -> Value {
+/// Returns a revision of a DaemonSet or a StatefulSet as a ControllerRevision. Its data is the patch with which kubectl
+/// brings the template back.
+fn controller_revision(revision: &Revision, of: &WorkloadHead) -> Value {
     let labels = [(REVISION_LABEL, &*revision.hash)];
     let mut template = json!(shown_template(&revision.template, &[]));
     template["$patch"] = "replace".into();
     let metadata = ObjectMeta {
         labels: Some(labels_of(revision, &labels)),
         annotations: Some(revision.annotations.clone()).filter(|all| !all.is_empty()),
-        ..metadata_of(revision, owner(&daemon.daemon_set().head))
+        ..metadata_of(revision, owner(of))
     };
     json!({ "metadata": metadata, "revision": revision.number, "data": { "spec": { "template": template } } })
+}
+
+/// Returns a StatefulSet with its status.
+fn stateful_set(sequence: &Sequence) -> k8s::StatefulSet {
+    let mut object = sequence.stateful_set().object.clone();
+    let state = sequence.state();
+    complete(&mut object.metadata, state);
+    if let Some(spec) = &mut object.spec {
+        spec.template = shown_template(&sequence.stateful_set().head.template, &[]);
+    }
+    let (counts, conditions) = (sequence.counts(), sequence.conditions());
+    let conditions = conditions.into_iter().map(|(type_, condition)| of_stateful_set(condition, type_)).collect();
+    let mut revisions = state.history.revisions.iter();
+    let current = revisions.find(|revision| revision.hash == sequence.current());
+    let name = |revision: Option<&Revision>| revision.map(|revision| revision.name.name.to_string());
+    object.status = Some(StatefulSetStatus {
+        available_replicas: Some(i32::try_from(counts.available).unwrap_or(i32::MAX)),
+        collision_count: Some(0),
+        conditions: Some(conditions).filter(|all: &Vec<_>| !all.is_empty()),
+        current_replicas: some(counts.current),
+        current_revision: name(current),
+        observed_generation: Some(state.generation),
+        ready_replicas: some(counts.ready),
+        replicas: i32::try_from(counts.replicas).unwrap_or(i32::MAX),
+        update_revision: name(state.history.newest()),
+        updated_replicas: some(counts.updated),
+    });
+    object
 }
 
 /// Sets the fields that the manifest does not have.
@@ -94,6 +141,11 @@ fn complete(metadata: &mut ObjectMeta, state: &ControllerState) {
 fn of_daemon_set(condition: &RolloutCondition, type_: &str) -> DaemonSetCondition {
     let DeploymentCondition { last_transition_time, message, reason, status, type_, .. } = condition.object(type_);
     DaemonSetCondition { last_transition_time, message, reason, status, type_ }
+}
+
+fn of_stateful_set(condition: &RolloutCondition, type_: &str) -> StatefulSetCondition {
+    let DeploymentCondition { last_transition_time, message, reason, status, type_, .. } = condition.object(type_);
+    StatefulSetCondition { last_transition_time, message, reason, status, type_ }
 }
 
 fn owner(of: &WorkloadHead) -> OwnerReference {
@@ -126,7 +178,7 @@ fn labels_of(revision: &Revision, more: &[(&str, &str)]) -> BTreeMap<String, Str
 }
 
 /// Returns a revision of a Deployment as a ReplicaSet.
-pub fn replica_set(rollout: &Rollout, set: &Revision, now: Boot) -> k8s::ReplicaSet {
+fn replica_set(rollout: &Rollout, set: &Revision, now: Boot) -> k8s::ReplicaSet {
     let deployment = rollout.deployment();
     let mut annotations = set.annotations.clone();
     for (key, value) in [

@@ -1,13 +1,15 @@
 //! DaemonSets: the node admits their pod or not; a new template replaces it.
 
 use super::cluster;
-use super::deployments::{probed, running};
+use super::deployments::{controller, pod_names, probed, running};
 use crate::story::{ONE, node};
 use crate::world::{S, World};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use wherry::api::names::{FullName, Uid};
+use wherry::api::names::Uid;
+use wherry::api::workload::key::WorkloadKind;
 use wherry::engine::control::Request;
+use wherry::engine::workloads::any_controller::AnyController;
 use wherry::engine::workloads::controller::Controller;
 use wherry::engine::workloads::daemon_set::{Daemon, DaemonCounts};
 use wherry::engine::workloads::shown;
@@ -20,8 +22,12 @@ fn broken() -> String {
     probed(9).replace("busybox:1.35", "busybox:1.35 no")
 }
 
+fn agent(w: &World) -> Option<&AnyController> {
+    controller(w, WorkloadKind::DaemonSet, "agent")
+}
+
 fn daemon(w: &World) -> Option<&Daemon> {
-    w.engine.workloads().daemon_set(&FullName::new("default", "agent"))
+    if let Some(AnyController::DaemonSet(daemon)) = agent(w) { Some(daemon) } else { None }
 }
 
 fn counts(w: &World) -> DaemonCounts {
@@ -30,11 +36,7 @@ fn counts(w: &World) -> DaemonCounts {
 
 /// The names of the pods that are not being deleted.
 fn pods(w: &World) -> BTreeSet<String> {
-    daemon(w)
-        .into_iter()
-        .flat_map(|daemon| daemon.state().history.pods())
-        .map(|pod| pod.name.name.to_string())
-        .collect()
+    agent(w).map(pod_names).unwrap_or_default()
 }
 
 fn revision(w: &World) -> u64 {
@@ -74,10 +76,10 @@ fn y13_the_node_selector_decides_whether_the_pod_runs() {
     assert_eq!((counts(&w), pods(&w).len()), (DaemonCounts::default(), 0));
     let said = w.notices("FailedPlacement");
     assert!(said.len() == 1 && said[0].contains("nodeSelector") && said[0].contains("disk"), "{said:?}");
-    let status = shown::daemon_set(daemon(&w).expect("the DaemonSet")).status.expect("a status");
+    let status = agent(&w).map(shown::object).expect("the DaemonSet")["status"].take();
     assert_eq!(
-        status.conditions.map(|all| (all[0].type_.clone(), all[0].status.clone())),
-        Some(("Placed".into(), "False".into()))
+        (&status["conditions"][0]["type"], &status["conditions"][0]["status"]),
+        (&json!("Placed"), &json!("False"))
     );
     w.define_daemon_set("agent", "minReadySeconds: 0", ONE);
     w.until("the pod is available", 30, |w| counts(w) == WELL);
@@ -241,7 +243,7 @@ fn y14_an_earlier_template_brings_its_revision_back() {
     let history = &daemon(&w).expect("the DaemonSet").state().history;
     let numbers: Vec<u64> = history.revisions.iter().map(|revision| revision.number).collect();
     assert_eq!(numbers, [3, 4], "revision 2 has become revision 4, and 1 is forgotten");
-    let patch = shown::controller_revision(daemon(&w).expect("the DaemonSet"), &history.revisions[0]);
+    let patch = shown::revision(agent(&w).expect("the DaemonSet"), &history.revisions[0], w.clock.time().boot);
     assert_eq!(patch.pointer("/data/spec/template/$patch"), Some(&"replace".into()));
     assert_eq!(patch.pointer("/data/spec/template/spec/containers/0/env/0/value"), Some(&"v3".into()));
     w.assert_well();

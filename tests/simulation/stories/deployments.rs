@@ -3,10 +3,13 @@
 use crate::story::{ONE, node};
 use crate::world::handlers::BADLY;
 use crate::world::{S, World};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use wherry::api::names::{FullName, Uid};
+use wherry::api::workload::key::{WorkloadKey, WorkloadKind};
 use wherry::engine::control::{Reply, Request};
+use wherry::engine::workloads::any_controller::AnyController;
 use wherry::engine::workloads::controller::Controller;
 use wherry::engine::workloads::deployment::Rollout;
 use wherry::engine::workloads::inputs::MAX_PODS;
@@ -20,8 +23,23 @@ pub fn probed(version: u32) -> String {
     )
 }
 
+/// The controller of an object in the namespace `default`; None before the manifests are read.
+pub fn controller<'w>(w: &'w World, kind: WorkloadKind, name: &str) -> Option<&'w AnyController> {
+    w.engine.workloads().get(&WorkloadKey::new(kind, FullName::new("default", name)))
+}
+
+/// The names of its pods that are not being deleted.
+pub fn pod_names(controller: &AnyController) -> BTreeSet<String> {
+    controller.get().state().history.pods().map(|pod| pod.name.name.to_string()).collect()
+}
+
+fn web(w: &World) -> Option<&AnyController> {
+    controller(w, WorkloadKind::Deployment, "web")
+}
+
 fn rollout(w: &World) -> &Rollout {
-    w.engine.workloads().deployment(&FullName::new("default", "web")).expect("the Deployment web")
+    let Some(AnyController::Deployment(rollout)) = web(w) else { panic!("no Deployment web") };
+    rollout
 }
 
 /// The number of the present revision.
@@ -31,20 +49,18 @@ fn revision(w: &World) -> u64 {
 
 /// Replicas, updated, ready and available pods.
 fn counts(w: &World) -> [u32; 4] {
-    // A Deployment is not known until the manifests are read.
-    let Some(rollout) = w.engine.workloads().deployment(&FullName::new("default", "web")) else { return [0; 4] };
+    let Some(AnyController::Deployment(rollout)) = web(w) else { return [0; 4] };
     let counts = rollout.counts();
     [counts.replicas, counts.updated, counts.ready, counts.available]
 }
 
 /// The status and the reason of a condition.
 fn condition(w: &World, type_: &str) -> (String, String) {
-    let Some(rollout) = w.engine.workloads().deployment(&FullName::new("default", "web")) else {
-        return Default::default();
-    };
-    let conditions = shown::deployment(rollout).status.and_then(|status| status.conditions).unwrap_or_default();
-    let found = conditions.into_iter().find(|condition| condition.type_ == type_);
-    found.map(|condition| (condition.status, condition.reason.unwrap_or_default())).unwrap_or_default()
+    let status = web(w).map(shown::object).unwrap_or_default();
+    let conditions = status.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let found = conditions.iter().find(|condition| condition["type"] == type_);
+    let text = |field: &str| found.and_then(|found| Some(found[field].as_str()?.to_owned())).unwrap_or_default();
+    (text("status"), text("reason"))
 }
 
 fn complete(w: &World) -> bool {
@@ -53,7 +69,7 @@ fn complete(w: &World) -> bool {
 
 /// The names of the pods of the Deployment that are not being deleted.
 fn pods(w: &World) -> BTreeSet<String> {
-    rollout(w).state().history.pods().map(|pod| pod.name.name.to_string()).collect()
+    web(w).map(pod_names).unwrap_or_default()
 }
 
 /// The number of running containers.

@@ -55,6 +55,7 @@ mod sealing;
 mod serving_certificates;
 mod shown;
 mod shutdown;
+mod stateful_sets;
 mod termination;
 mod trouble;
 mod volumes;

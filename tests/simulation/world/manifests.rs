@@ -442,6 +442,11 @@ impl World {
         self.define_workload("DaemonSet", name, spec, pod);
     }
 
+    /// Writes a StatefulSet in a file of its own.
+    pub fn define_stateful_set(&mut self, name: &str, spec: &str, pod: &str) {
+        self.define_workload("StatefulSet", name, spec, pod);
+    }
+
     pub fn remove_daemon_set(&mut self, name: &str) {
         self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("DaemonSet", name))));
     }

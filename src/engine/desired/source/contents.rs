@@ -246,7 +246,8 @@ fn keep_broken(mut old: Vec<Option<Held>>, broken: Vec<(usize, Option<Key>)>, no
     }
 }
 
-/// Rejects a new version of an immutable ConfigMap or Secret, and one of a workload with another selector.
+/// Rejects a new version of an immutable ConfigMap or Secret, and one of a workload that changes a field
+/// that must stay.
 fn changeable(old: &[Option<Held>], object: Object) -> Result<Object, Vec<Problem>> {
     let old = || old.iter().flatten();
     let (source, field, message) = match &object {
@@ -259,10 +260,10 @@ fn changeable(old: &[Option<Held>], object: Object) -> Result<Object, Vec<Proble
         }
         Object::Workload(new) => {
             let held = old().filter_map(Held::workload).find(|held| held.head().key == new.head().key);
-            if held.is_none_or(|held| held.selector() == new.selector()) {
-                return Ok(object);
+            match held.and_then(|held| held.immutable_difference(new)) {
+                None => return Ok(object),
+                Some(field) => (&new.head().source, field, "field is immutable; to change it,"),
             }
-            (&new.head().source, "spec.selector", "field is immutable; to select other pods,")
         }
         Object::Pod(_) | Object::PriorityClass(_) | Object::RuntimeClass(_) => return Ok(object),
     };
