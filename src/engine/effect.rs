@@ -479,6 +479,7 @@ impl Subject {
         let kind = match of.kind {
             WorkloadKind::Deployment => InvolvedKind::Deployment,
             WorkloadKind::DaemonSet => InvolvedKind::DaemonSet,
+            WorkloadKind::ReplicaSet => InvolvedKind::ReplicaSet,
             WorkloadKind::StatefulSet => InvolvedKind::StatefulSet,
         };
         Subject::Workload { kind, name: of.name.clone(), uid: of.uid() }

@@ -17,6 +17,7 @@ use crate::api::kube::versions::Key;
 use crate::api::kube::write::{self, ObjectChange};
 use crate::api::names::{FullName, Uid};
 use crate::api::uid::digest_of_bytes;
+use crate::api::workload::key::WorkloadKind;
 use crate::engine::control::Request;
 use serde_json::Value;
 use std::time::Duration;
@@ -65,7 +66,7 @@ impl KubectlApi {
         }
         write::check(resource, &name, change.as_ref(), body, source.is_some(), live.as_ref())?;
         let options = ChangeOptions::read(asked, body)?;
-        if matches!(resource.kind, Kind::Deployment | Kind::DaemonSet | Kind::StatefulSet) && change.is_none() {
+        if WorkloadKind::of(resource.kind_name).is_some() && change.is_none() {
             deletes_pods(resource.kind_name, asked, body)?;
         }
         if let (Some(live), None) = (&live, &source) {

@@ -175,6 +175,7 @@ impl KubectlApi {
         for (workload, controller) in snapshot.engine.workloads().iter() {
             let (kind, of_revision) = match workload.kind {
                 WorkloadKind::Deployment => (Kind::Deployment, Kind::ReplicaSet),
+                WorkloadKind::ReplicaSet => (Kind::ReplicaSet, Kind::ReplicaSet),
                 WorkloadKind::DaemonSet => (Kind::DaemonSet, Kind::ControllerRevision),
                 WorkloadKind::StatefulSet => (Kind::StatefulSet, Kind::ControllerRevision),
             };

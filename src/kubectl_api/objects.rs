@@ -102,12 +102,14 @@ impl KubectlApi {
 /// Returns a workload, or a revision of one.
 fn workload(snapshot: &Snapshot<'_>, kind: Kind, name: &FullName) -> Option<Value> {
     let workloads = snapshot.engine.workloads();
-    if let Some(kind) = WorkloadKind::of(Resource::of(kind).kind_name) {
-        return workloads.get(&WorkloadKey::new(kind, name.clone())).map(shown::object);
+    let own = WorkloadKind::of(Resource::of(kind).kind_name).map(|kind| WorkloadKey::new(kind, name.clone()));
+    if let Some(own) = own.and_then(|own| workloads.get(&own)) {
+        return Some(shown::object(own));
     }
     let owners = match kind {
         Kind::ReplicaSet => &[WorkloadKind::Deployment][..],
-        _ => &[WorkloadKind::DaemonSet, WorkloadKind::StatefulSet],
+        Kind::ControllerRevision => &[WorkloadKind::DaemonSet, WorkloadKind::StatefulSet],
+        _ => return None,
     };
     let (of, revision) = owners.iter().find_map(|kind| workloads.revision(*kind, name))?;
     Some(shown::revision(of, revision, snapshot.now.boot))
@@ -183,7 +185,7 @@ pub(super) fn in_force(engine: &Engine, key: &Key) -> Option<(Source, String)> {
     };
     match key.kind {
         Kind::Pod => engine.manifest_of(&name).map(|pod| (pod.source.clone(), pod.digest.clone())),
-        Kind::Deployment | Kind::DaemonSet | Kind::StatefulSet => {
+        Kind::Deployment | Kind::DaemonSet | Kind::ReplicaSet | Kind::StatefulSet => {
             let kind = WorkloadKind::of(Resource::of(key.kind).kind_name)?;
             let head = engine.workloads().get(&WorkloadKey::new(kind, name))?.get().head();
             Some((head.source.clone(), head.digest.clone()))

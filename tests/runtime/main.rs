@@ -52,6 +52,7 @@ mod purge;
 mod recorded;
 mod reference;
 mod registry;
+mod replica_sets;
 mod resize;
 mod restarted;
 mod restarts;

@@ -480,8 +480,7 @@ fn d6_config_maps_and_secrets_are_read_and_no_error_shows_a_secret() {
 #[test]
 fn each_kind_of_workload_has_an_advice() {
     for (kind, part) in [
-        ("ReplicaSet", "write a Deployment with the same spec.replicas and spec.template"),
-        ("ReplicationController", "write a Deployment"),
+        ("ReplicationController", "write a Deployment with the same spec.replicas and spec.template"),
         ("Job", "set restartPolicy: OnFailure or Never"),
         ("CronJob", "let a timer on the machine add it to the manifests"),
     ] {

@@ -173,8 +173,11 @@ pub static RESOURCES: &[Resource] = &[
         namespaced: true,
         short_names: &["rs"],
         categories: &["all"],
-        verbs: READ,
-        subresources: &[Subresource { name: "status", kind_name: "ReplicaSet", verbs: &["get"] }],
+        verbs: READ_AND_WRITE,
+        subresources: &[
+            Subresource { name: "scale", kind_name: "Scale", verbs: &["get", "patch", "update"] },
+            Subresource { name: "status", kind_name: "ReplicaSet", verbs: &["get"] },
+        ],
     },
     Resource {
         kind: Kind::DaemonSet,

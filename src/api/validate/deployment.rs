@@ -4,7 +4,6 @@ use super::complaints::one_of;
 use super::{data_metadata, workload};
 use crate::api::k8s::{Deployment, DeploymentSpec};
 use crate::api::problem::{At, Fault, Faults};
-use crate::api::workload::deployment::MAX_REPLICAS;
 
 pub(crate) fn deployment(deployment: &Deployment) -> Vec<Fault> {
     let mut faults = Faults::default();
@@ -30,9 +29,7 @@ fn numbers(spec: &DeploymentSpec, at: At<'_>, faults: &mut Faults) {
         at,
         faults,
     );
-    if let Some(replicas) = spec.replicas.filter(|replicas| *replicas > MAX_REPLICAS) {
-        faults.invalid(at.field("replicas"), replicas, format_args!("must be at most {MAX_REPLICAS} on one machine"));
-    }
+    workload::replicas(spec.replicas, at, faults);
     if let Some(deadline) = spec.progress_deadline_seconds
         && deadline <= spec.min_ready_seconds.unwrap_or_default()
     {

@@ -13,6 +13,7 @@ mod network;
 mod part_of_byte;
 mod placement;
 mod probes;
+pub(crate) mod replica_set;
 mod resources;
 mod security;
 pub(crate) mod stateful_set;

@@ -4,7 +4,6 @@ use super::complaints::{complain, one_of};
 use super::{data_metadata, syntax, workload};
 use crate::api::k8s::{StatefulSet, StatefulSetSpec};
 use crate::api::problem::{At, Fault, Faults};
-use crate::api::workload::deployment::MAX_REPLICAS;
 
 /// The maximum length of the name, in bytes. A cluster accepts longer names, but then cannot create the pods.
 const MAX_NAME: usize = 52;
@@ -55,9 +54,7 @@ fn numbers(spec: &StatefulSetSpec, at: At<'_>, faults: &mut Faults) {
     );
     let at_ordinals = at.field("ordinals");
     workload::not_negative(&[("start", start)], at_ordinals, faults);
-    if let Some(replicas) = spec.replicas.filter(|replicas| *replicas > MAX_REPLICAS) {
-        faults.invalid(at.field("replicas"), replicas, format_args!("must be at most {MAX_REPLICAS} on one machine"));
-    }
+    workload::replicas(spec.replicas, at, faults);
 }
 
 fn update_strategy(spec: &StatefulSetSpec, at: At<'_>, faults: &mut Faults) {

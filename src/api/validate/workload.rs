@@ -4,6 +4,7 @@ use super::complaints::{complain, one_of};
 use super::{pod, syntax};
 use crate::api::k8s::{IntOrString, LabelSelector, ObjectMeta, Pod, PodTemplateSpec};
 use crate::api::problem::{At, Fault, Faults, FieldStep};
+use crate::api::workload::deployment::MAX_REPLICAS;
 use crate::api::workload::{label_selector, portion};
 
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
@@ -14,6 +15,13 @@ pub(super) fn not_negative(fields: &[(&str, Option<i32>)], at: At<'_>, faults: &
         if let Some(number) = number.filter(|number| *number < 0) {
             faults.invalid(at.field(field), number, NOT_NEGATIVE);
         }
+    }
+}
+
+/// Checks the number of replicas.
+pub(super) fn replicas(replicas: Option<i32>, at: At<'_>, faults: &mut Faults) {
+    if let Some(replicas) = replicas.filter(|replicas| *replicas > MAX_REPLICAS) {
+        faults.invalid(at.field("replicas"), replicas, format_args!("must be at most {MAX_REPLICAS} on one machine"));
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 pub enum WorkloadKind {
     Deployment,
     DaemonSet,
+    ReplicaSet,
     StatefulSet,
 }
 
@@ -20,7 +21,8 @@ pub struct WorkloadKey {
 }
 
 impl WorkloadKind {
-    pub const ALL: [WorkloadKind; 3] = [WorkloadKind::Deployment, WorkloadKind::DaemonSet, WorkloadKind::StatefulSet];
+    pub const ALL: [WorkloadKind; 4] =
+        [WorkloadKind::Deployment, WorkloadKind::DaemonSet, WorkloadKind::ReplicaSet, WorkloadKind::StatefulSet];
 
     /// Returns the kind with this name.
     pub fn of(name: &str) -> Option<WorkloadKind> {
@@ -32,6 +34,7 @@ impl WorkloadKind {
         match self {
             WorkloadKind::Deployment => "Deployment",
             WorkloadKind::DaemonSet => "DaemonSet",
+            WorkloadKind::ReplicaSet => "ReplicaSet",
             WorkloadKind::StatefulSet => "StatefulSet",
         }
     }

@@ -7,6 +7,7 @@ pub mod key;
 pub mod label_selector;
 pub mod portion;
 pub mod replica;
+pub mod replica_set;
 pub mod stateful_set;
 pub mod template;
 
@@ -17,6 +18,7 @@ use daemon_set::DaemonSet;
 use deployment::Deployment;
 use head::WorkloadHead;
 use key::WorkloadKey;
+use replica_set::ReplicaSet;
 use stateful_set::StatefulSet;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -26,6 +28,7 @@ use std::rc::Rc;
 pub enum Workload {
     Deployment(Rc<Deployment>),
     DaemonSet(Rc<DaemonSet>),
+    ReplicaSet(Rc<ReplicaSet>),
     StatefulSet(Rc<StatefulSet>),
 }
 
@@ -34,6 +37,7 @@ impl Workload {
         match self {
             Workload::Deployment(of) => &of.head,
             Workload::DaemonSet(of) => &of.head,
+            Workload::ReplicaSet(of) => &of.head,
             Workload::StatefulSet(of) => &of.head,
         }
     }
@@ -54,6 +58,7 @@ impl Workload {
         match self {
             Workload::Deployment(of) => of.selector(),
             Workload::DaemonSet(of) => of.selector(),
+            Workload::ReplicaSet(of) => of.selector(),
             Workload::StatefulSet(of) => of.selector(),
         }
     }

@@ -20,10 +20,8 @@ pub struct PodOwner<'a> {
     /// The name of a pod begins with this name.
     pub name: &'a FullName,
     pub uid: &'a Uid,
-    /// The label with the hash.
-    pub hash_label: &'static str,
-    /// The hash of the template.
-    pub hash: &'a str,
+    /// The label with the hash of the template, and its value. A ReplicaSet of its own has none.
+    pub hash: Option<(&'static str, &'a str)>,
     /// The document that asks for the pod.
     pub source: &'a Source,
 }
@@ -36,7 +34,7 @@ pub fn new(owner: PodOwner<'_>, template: &PodTemplateSpec, end: &str, random: S
     let uid = uid::of(&owner.source.path, &random);
     let of_template = template.metadata.clone().unwrap_or_default();
     let mut labels = of_template.labels.unwrap_or_default();
-    labels.insert(owner.hash_label.to_owned(), owner.hash.to_owned());
+    labels.extend(owner.hash.map(|(label, hash)| (label.to_owned(), hash.to_owned())));
     let metadata = ObjectMeta {
         name: Some(name.name.to_string()),
         namespace: Some(name.namespace.to_string()),

@@ -4,6 +4,7 @@ use super::controller::Controller;
 use super::daemon_set::Daemon;
 use super::deployment::Rollout;
 use super::record::StoredWorkload;
+use super::replica_set::Replication;
 use super::stateful_set::Sequence;
 use crate::api::time::Now;
 use crate::api::workload::Workload;
@@ -14,6 +15,7 @@ use serde::Serialize;
 pub enum AnyController {
     Deployment(Box<Rollout>),
     DaemonSet(Box<Daemon>),
+    ReplicaSet(Box<Replication>),
     StatefulSet(Box<Sequence>),
 }
 
@@ -28,6 +30,10 @@ impl AnyController {
                 let base = stored.map(|stored| stored.base);
                 AnyController::DaemonSet(Box::new(Daemon::new(of.clone(), base, now, outbox)))
             }
+            Workload::ReplicaSet(of) => {
+                let base = stored.map(|stored| stored.base);
+                AnyController::ReplicaSet(Box::new(Replication::new(of.clone(), base, now, outbox)))
+            }
             Workload::StatefulSet(of) => {
                 AnyController::StatefulSet(Box::new(Sequence::new(of.clone(), stored, now, outbox)))
             }
@@ -38,6 +44,7 @@ impl AnyController {
         match self {
             AnyController::Deployment(rollout) => &**rollout,
             AnyController::DaemonSet(daemon) => &**daemon,
+            AnyController::ReplicaSet(replication) => &**replication,
             AnyController::StatefulSet(sequence) => &**sequence,
         }
     }
@@ -46,6 +53,7 @@ impl AnyController {
         match self {
             AnyController::Deployment(rollout) => &mut **rollout,
             AnyController::DaemonSet(daemon) => &mut **daemon,
+            AnyController::ReplicaSet(replication) => &mut **replication,
             AnyController::StatefulSet(sequence) => &mut **sequence,
         }
     }
@@ -55,8 +63,9 @@ impl AnyController {
         match (self, workload) {
             (AnyController::Deployment(rollout), Workload::Deployment(of)) => rollout.change(of.clone()),
             (AnyController::DaemonSet(daemon), Workload::DaemonSet(of)) => daemon.change(of.clone()),
+            (AnyController::ReplicaSet(replication), Workload::ReplicaSet(of)) => replication.change(of.clone()),
             (AnyController::StatefulSet(sequence), Workload::StatefulSet(of)) => sequence.change(of.clone()),
-            (AnyController::Deployment(_) | AnyController::DaemonSet(_) | AnyController::StatefulSet(_), _) => {}
+            (_, _) => {}
         }
     }
 }

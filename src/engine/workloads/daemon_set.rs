@@ -210,8 +210,7 @@ impl Daemon {
             kind: WorkloadKind::DaemonSet.name(),
             name: self.daemon_set.head.name(),
             uid: &self.daemon_set.head.uid,
-            hash_label: template::REVISION_LABEL,
-            hash: &newest.hash,
+            hash: Some((template::REVISION_LABEL, &newest.hash)),
             source: &self.daemon_set.head.source,
         };
         let at = history.revisions.len() - 1;

@@ -3,9 +3,10 @@
 
 use super::controller::{Controller, ControllerState};
 use super::history::ChosenRevision;
-use super::inputs::{NameEnd, WorkloadInputs, create_pod};
+use super::inputs::WorkloadInputs;
 use super::progress::{self, PodCounts, RolloutCondition, RolloutGoal, RolloutProgress, RolloutStep};
 use super::record::{self, StoredOwn, StoredRollout, StoredWorkload};
+use super::replica_set;
 use super::revision::{self, Revision};
 use super::rolling::{self, RevisionSize, RollingLimits};
 use crate::api::pod::Pod;
@@ -13,7 +14,7 @@ use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::api::workload::deployment::{Deployment, Strategy};
 use crate::api::workload::head::WorkloadHead;
-use crate::api::workload::replica::{self, PodOwner};
+use crate::api::workload::replica;
 use crate::api::workload::template;
 use crate::engine::effect::{Severity, Subject};
 use crate::engine::outbox::Outbox;
@@ -246,33 +247,9 @@ impl Rollout {
         let mut changed = false;
         let mut failure = None;
         for at in 0..self.state.history.revisions.len() {
-            let set = &self.state.history.revisions[at];
-            let subject = Subject::replica_set(set.name.clone(), set.uid.clone());
-            for uid in set.surplus() {
-                changed |= self.state.delete(&uid, &subject, inputs.outbox);
-            }
-            while let set = &self.state.history.revisions[at]
-                && set.count() < set.wanted
-            {
-                let owner = PodOwner {
-                    kind: "ReplicaSet",
-                    name: &set.name,
-                    uid: &set.uid,
-                    hash_label: template::HASH_LABEL,
-                    hash: &set.hash,
-                    source: &self.deployment.head.source,
-                };
-                match create_pod(owner, set, NameEnd::Random, room, inputs) {
-                    Ok(pod) => {
-                        self.state.add(at, pod, &subject, inputs.outbox);
-                        changed = true;
-                    }
-                    Err(why) => {
-                        failure = Some((subject, why));
-                        break;
-                    }
-                }
-            }
+            let (has_changed, why) = replica_set::adjust(&mut self.state, at, &self.deployment.head, room, inputs);
+            changed |= has_changed;
+            failure = why.or(failure);
         }
         self.state.note_failure(failure, inputs);
         changed

@@ -14,6 +14,7 @@ pub mod history;
 pub mod inputs;
 pub mod progress;
 pub mod record;
+pub mod replica_set;
 pub mod revision;
 pub mod rolling;
 pub mod shown;

@@ -16,8 +16,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The kinds of these records. A key is, for example, `deployments/<uid>`.
-pub const KINDS: [&str; 3] =
-    [kind(WorkloadKind::Deployment), kind(WorkloadKind::DaemonSet), kind(WorkloadKind::StatefulSet)];
+pub const KINDS: [&str; 4] = [
+    kind(WorkloadKind::Deployment),
+    kind(WorkloadKind::DaemonSet),
+    kind(WorkloadKind::ReplicaSet),
+    kind(WorkloadKind::StatefulSet),
+];
 const VERSION: u64 = 1;
 
 /// The content of a record.
@@ -34,6 +38,7 @@ pub struct StoredWorkload {
 pub enum StoredOwn {
     Deployment(StoredRollout),
     DaemonSet,
+    ReplicaSet,
     StatefulSet(StoredSequence),
 }
 
@@ -109,6 +114,7 @@ const fn kind(of: WorkloadKind) -> &'static str {
     match of {
         WorkloadKind::Deployment => "deployments",
         WorkloadKind::DaemonSet => "daemonsets",
+        WorkloadKind::ReplicaSet => "replicasets",
         WorkloadKind::StatefulSet => "statefulsets",
     }
 }
@@ -137,6 +143,7 @@ pub fn read(key: &str, text: &str) -> Option<Result<StoredWorkload, RecordError>
         let own = match of {
             WorkloadKind::Deployment => StoredOwn::Deployment(fields::take(&mut all)?),
             WorkloadKind::DaemonSet => StoredOwn::DaemonSet,
+            WorkloadKind::ReplicaSet => StoredOwn::ReplicaSet,
             WorkloadKind::StatefulSet => StoredOwn::StatefulSet(fields::take(&mut all)?),
         };
         Ok(StoredWorkload { key: WorkloadKey::new(of, FullName::new(&base.namespace, &base.name)), base, own })

@@ -1,5 +1,5 @@
 //! One revision of a workload: its template, and the pods that were created from it. kubectl sees the revisions of a
-//! Deployment as ReplicaSets, and those of a DaemonSet as ControllerRevisions.
+//! Deployment as ReplicaSets, and those of a DaemonSet or a StatefulSet as ControllerRevisions.
 
 use crate::api::k8s::PodTemplateSpec;
 use crate::api::names::{FullName, Uid};
@@ -105,10 +105,11 @@ impl ReplicaState {
     }
 }
 
-/// Returns the name and the UID of the revision with this hash.
+/// Returns the name and the UID of the revision with this hash. A ReplicaSet is its own revision.
 pub fn identity(owner: &WorkloadKey, hash: &str) -> (FullName, Uid) {
     let name = FullName::new(&owner.name.namespace, &format!("{}-{hash}", owner.name.name));
     let kind = match owner.kind {
+        WorkloadKind::ReplicaSet => return (owner.name.clone(), owner.uid()),
         WorkloadKind::Deployment => "ReplicaSet",
         WorkloadKind::DaemonSet | WorkloadKind::StatefulSet => "ControllerRevision",
     };
@@ -134,6 +135,12 @@ impl Revision {
             replicas: BTreeMap::new(),
             leaving: BTreeMap::new(),
         }
+    }
+
+    /// Gives the revision another template, from which its new pods are created.
+    pub fn set_template(&mut self, template: &Rc<PodTemplateSpec>) {
+        self.template = template.clone();
+        self.template_bytes = json!(**template).to_string().len();
     }
 
     /// Adds a pod that was created.

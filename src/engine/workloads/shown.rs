@@ -5,11 +5,13 @@ use super::controller::{Controller, ControllerState};
 use super::daemon_set::Daemon;
 use super::deployment::Rollout;
 use super::progress::{RolloutCondition, whole};
+use super::replica_set::Replication;
 use super::revision::Revision;
 use super::stateful_set::Sequence;
 use crate::api::k8s::{
     self, DaemonSetCondition, DaemonSetStatus, DeploymentCondition, DeploymentStatus, LabelSelector, ObjectMeta,
-    OwnerReference, PodTemplateSpec, ReplicaSetSpec, ReplicaSetStatus, StatefulSetCondition, StatefulSetStatus,
+    OwnerReference, PodTemplateSpec, ReplicaSetCondition, ReplicaSetSpec, ReplicaSetStatus, StatefulSetCondition,
+    StatefulSetStatus,
 };
 use crate::api::time::Boot;
 use crate::api::workload::head::WorkloadHead;
@@ -27,6 +29,7 @@ pub fn object(of: &AnyController) -> Value {
     match of {
         AnyController::Deployment(of) => json!(deployment(of)),
         AnyController::DaemonSet(of) => json!(daemon_set(of)),
+        AnyController::ReplicaSet(of) => json!(replica_set(of)),
         AnyController::StatefulSet(of) => json!(stateful_set(of)),
     }
 }
@@ -34,7 +37,8 @@ pub fn object(of: &AnyController) -> Value {
 /// Returns a revision as a ReplicaSet or a ControllerRevision.
 pub fn revision(of: &AnyController, revision: &Revision, now: Boot) -> Value {
     match of {
-        AnyController::Deployment(of) => json!(replica_set(of, revision, now)),
+        AnyController::Deployment(of) => json!(revision_of_deployment(of, revision, now)),
+        AnyController::ReplicaSet(of) => json!(replica_set(of)),
         AnyController::DaemonSet(of) => controller_revision(revision, of.head()),
         AnyController::StatefulSet(of) => controller_revision(revision, of.head()),
     }
@@ -104,6 +108,28 @@ fn controller_revision(revision: &Revision, of: &WorkloadHead) -> Value {
     json!({ "metadata": metadata, "revision": revision.number, "data": { "spec": { "template": template } } })
 }
 
+/// Returns a ReplicaSet of a manifest with its status.
+fn replica_set(replication: &Replication) -> k8s::ReplicaSet {
+    let mut object = replication.replica_set().object.clone();
+    let state = replication.state();
+    complete(&mut object.metadata, state);
+    if let Some(spec) = &mut object.spec {
+        spec.template = Some(shown_template(&replication.replica_set().head.template, &[]));
+    }
+    let (counts, conditions) = (replication.counts(), replication.conditions());
+    let conditions = conditions.into_iter().map(|(type_, condition)| of_replica_set(condition, type_)).collect();
+    object.status = Some(ReplicaSetStatus {
+        available_replicas: some(counts.available),
+        conditions: Some(conditions).filter(|all: &Vec<_>| !all.is_empty()),
+        fully_labeled_replicas: some(counts.fully_labeled),
+        observed_generation: Some(state.generation),
+        ready_replicas: some(counts.ready),
+        replicas: i32::try_from(counts.replicas).unwrap_or(i32::MAX),
+        terminating_replicas: some(counts.terminating),
+    });
+    object
+}
+
 /// Returns a StatefulSet with its status.
 fn stateful_set(sequence: &Sequence) -> k8s::StatefulSet {
     let mut object = sequence.stateful_set().object.clone();
@@ -143,6 +169,11 @@ fn of_daemon_set(condition: &RolloutCondition, type_: &str) -> DaemonSetConditio
     DaemonSetCondition { last_transition_time, message, reason, status, type_ }
 }
 
+fn of_replica_set(condition: &RolloutCondition, type_: &str) -> ReplicaSetCondition {
+    let DeploymentCondition { last_transition_time, message, reason, status, type_, .. } = condition.object(type_);
+    ReplicaSetCondition { last_transition_time, message, reason, status, type_ }
+}
+
 fn of_stateful_set(condition: &RolloutCondition, type_: &str) -> StatefulSetCondition {
     let DeploymentCondition { last_transition_time, message, reason, status, type_, .. } = condition.object(type_);
     StatefulSetCondition { last_transition_time, message, reason, status, type_ }
@@ -178,7 +209,7 @@ fn labels_of(revision: &Revision, more: &[(&str, &str)]) -> BTreeMap<String, Str
 }
 
 /// Returns a revision of a Deployment as a ReplicaSet.
-fn replica_set(rollout: &Rollout, set: &Revision, now: Boot) -> k8s::ReplicaSet {
+fn revision_of_deployment(rollout: &Rollout, set: &Revision, now: Boot) -> k8s::ReplicaSet {
     let deployment = rollout.deployment();
     let mut annotations = set.annotations.clone();
     for (key, value) in [

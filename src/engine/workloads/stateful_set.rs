@@ -239,8 +239,7 @@ impl Sequence {
             kind: WorkloadKind::StatefulSet.name(),
             name: self.head().name(),
             uid: &self.head().uid,
-            hash_label: template::REVISION_LABEL,
-            hash: &revision.name.name,
+            hash: Some((template::REVISION_LABEL, &revision.name.name)),
             source: &self.head().source,
         };
         let pod = create_pod(owner, revision, NameEnd::Ordinal(ordinal), room, inputs)?;

@@ -46,6 +46,7 @@ mod own_stops;
 mod pleg;
 mod probes;
 mod questions;
+mod replica_sets;
 mod requests;
 mod resize;
 mod restarts;

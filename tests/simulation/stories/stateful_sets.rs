@@ -124,19 +124,38 @@ fn y15_pods_end_from_the_highest_number() {
 
 #[test]
 fn y16_an_update_goes_from_the_highest_number_down_and_waits_for_each_pod() {
-    let mut w = with_db("replicas: 3", 3);
-    w.define_stateful_set("db", "replicas: 3", &probed(2));
+    for policy in ["OrderedReady", "Parallel"] {
+        let spec = format!("replicas: 3, podManagementPolicy: {policy}");
+        let mut w = with_db(&spec, 3);
+        w.define_stateful_set("db", &spec, &probed(2));
+        let mut least = u32::MAX;
+        for _ in 0..1500 {
+            w.run_ms(100);
+            least = least.min(counts(&w)[1]);
+            let versions = versions(&w);
+            assert!(versions.is_sorted(), "an older version has a higher number: {versions:?}");
+        }
+        assert_eq!((counts(&w), versions(&w), least), ([3; 3], vec!["v2".to_owned(); 3], 2), "{policy}");
+        let status = controller(&w, WorkloadKind::StatefulSet, "db").map(shown::object).expect("it")["status"].take();
+        assert!(
+            status["currentRevision"].is_string() && status["currentRevision"] == status["updateRevision"],
+            "{status}"
+        );
+        w.assert_well();
+    }
+}
+
+#[test]
+fn y16_max_unavailable_pods_are_replaced_at_a_time() {
+    let spec = "replicas: 4, podManagementPolicy: Parallel, updateStrategy: {rollingUpdate: {maxUnavailable: 50%}}";
+    let mut w = with_db(spec, 4);
+    w.define_stateful_set("db", spec, &probed(2));
     let mut least = u32::MAX;
     for _ in 0..1500 {
         w.run_ms(100);
         least = least.min(counts(&w)[1]);
-        let versions = versions(&w);
-        assert!(versions.is_sorted(), "an older version has a higher number: {versions:?}");
     }
-    assert_eq!((counts(&w), versions(&w), least), ([3; 3], vec!["v2".to_owned(); 3], 2));
-    let status = controller(&w, WorkloadKind::StatefulSet, "db").map(shown::object).expect("it")["status"].take();
-    assert!(status["currentRevision"].is_string() && status["currentRevision"] == status["updateRevision"], "{status}");
-    w.assert_well();
+    assert_eq!((counts(&w), least), ([4; 3], 2));
 }
 
 #[test]

@@ -442,6 +442,15 @@ impl World {
         self.define_workload("DaemonSet", name, spec, pod);
     }
 
+    /// Writes a ReplicaSet in a file of its own.
+    pub fn define_replica_set(&mut self, name: &str, spec: &str, pod: &str) {
+        self.define_workload("ReplicaSet", name, spec, pod);
+    }
+
+    pub fn remove_replica_set(&mut self, name: &str) {
+        self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("ReplicaSet", name))));
+    }
+
     /// Writes a StatefulSet in a file of its own.
     pub fn define_stateful_set(&mut self, name: &str, spec: &str, pod: &str) {
         self.define_workload("StatefulSet", name, spec, pod);
