@@ -294,14 +294,17 @@ fn check_without_manifest(
             "it is a pod of the API server; change it there, with the kubeconfig of the cluster"
         }
         None if is_pod && ends => return Ok(()),
-        _ if is_pod && ends => "it is being deleted; wait until it is gone",
+        _ if is_pod && ends => {
+            return Err(Failure::conflict(resource, name, "it is being deleted; wait until it is gone"));
+        }
         None if is_pod && controller(live).is_some() => return Ok(()),
         _ if controller(live).is_some() => {
             "it was created by a controller (metadata.ownerReferences); change the object that it names"
         }
         _ => "it has no manifest, because it is built in, so it cannot be changed",
     };
-    Err(Failure::conflict(resource, name, why))
+    // (Not a conflict: `kubectl scale` would try again until its timeout.)
+    Err(Failure::forbidden(resource, name, why))
 }
 
 /// Returns the errors of a manifest in the form of an API server: an unknown field is a bad request, everything else
@@ -460,7 +463,7 @@ mod tests {
             let check = |source: &str| check(pods, "web", change.as_ref(), &Value::Null, true, Some(&shown(source)));
             assert_eq!(check("file"), Ok(()));
             let refused = check("api").unwrap_err();
-            assert!(refused.code == 409 && refused.message.contains("pod of the API server"), "{}", refused.message);
+            assert!(refused.code == 403 && refused.message.contains("pod of the API server"), "{}", refused.message);
         }
     }
 

@@ -173,6 +173,6 @@ fn a_deletion_of_a_pod_of_the_api_server_leaves_the_manifest_behind_it_alone() {
     let deleted = w.kubectl_sends("DELETE", &format!("{PODS}/web"), serde_json::Value::Null);
     w.run_ms(10);
     let (status, why) = w.kubectl_answer(deleted).unwrap();
-    assert!(status == 409 && why.contains("it is a pod of the API server"), "{status} {why}");
+    assert!(status == 403 && why.contains("it is a pod of the API server"), "{status} {why}");
     assert_eq!(w.files.len(), 1);
 }
