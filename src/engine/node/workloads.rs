@@ -38,7 +38,12 @@ impl Engine {
 
     /// Steps the workloads whose pods or manifests have changed, and then the pods that they create or delete.
     pub(super) fn step_workloads(&mut self) {
-        if self.desired.is_known() && !self.workloads.is_empty() {
+        // A recorded version that a newer file replaces in a moment must not reverse a roll-out.
+        let waits = self.desired.files.are_settling(self.now.boot);
+        if waits {
+            self.outbox.published().iter().for_each(|(uid, _)| self.workloads.pod_changed(uid));
+        }
+        if !waits && self.desired.is_known() && !self.workloads.is_empty() {
             for _ in 0..ROUNDS {
                 for (uid, _) in self.outbox.published() {
                     self.workloads.pod_changed(uid);

@@ -149,6 +149,27 @@ fn y3_a_version_that_never_becomes_ready_leaves_the_old_pods_and_the_deadline_is
     w.assert_well();
 }
 
+/// The record of a manifest is written after the record of its Deployment, and a kill can come between the two.
+#[test]
+fn y4_a_record_of_the_manifest_that_is_older_than_the_roll_out_does_not_reverse_it() {
+    const FILE: &str = "/m/deployment-web.yaml";
+    let mut w = node();
+    w.define_deployment("web", "replicas: 2", &probed(1));
+    w.until("the roll-out is complete", 60, complete);
+    let record = w.manifests.recorded(FILE).cloned().expect("a record");
+    w.define_deployment("web", "replicas: 2", &probed(2));
+    w.run(3);
+    assert_eq!(revision(&w), 2);
+    w.kill_engine();
+    w.manifests.set_recorded(FILE, record);
+    w.manifests.written_at_start.insert(FILE.to_owned());
+    w.start();
+    w.until("the roll-out is complete", 120, |w| w.engine.workloads().iter().next().is_some() && complete(w));
+    let created = w.notices("SuccessfulCreate").len();
+    assert_eq!((revision(&w), created), (2, 4), "no pod is created twice");
+    w.assert_well();
+}
+
 #[test]
 fn y4_a_restart_at_any_moment_of_a_roll_out_loses_nothing() {
     for reboots in [false, true] {

@@ -213,7 +213,10 @@ impl Manifests {
     /// The files that were being written at the start are complete.
     pub(super) fn finish_writes(&mut self) {
         for path in std::mem::take(&mut self.unfinished) {
-            self.broken.remove(&path);
+            // The file is reported again, also if its text is the same.
+            if let (None, Some(known)) = (self.broken.remove(&path), &mut self.known) {
+                known.remove(&path);
+            }
         }
     }
 
@@ -226,6 +229,11 @@ impl Manifests {
     pub fn recorded(&self, path: &str) -> Option<&Vec<RecordedDocument>> {
         let name = path.strip_prefix(DIRECTORY)?.strip_prefix('/')?;
         self.recorded.get(&OsString::from(name))
+    }
+
+    /// Puts an earlier record of a file back.
+    pub fn set_recorded(&mut self, path: &str, record: Vec<RecordedDocument>) {
+        self.recorded.insert(OsString::from(&path[DIRECTORY.len() + 1..]), record);
     }
 
     /// The digests of the documents in the record of a file.
@@ -524,6 +532,8 @@ impl World {
                 manifests.unfinished.insert(path.clone());
             }
         }
+        // (Those of workloads are complete, and only too new.)
+        self.manifests.unfinished.extend(slow.into_iter().filter(|path| !self.files.contains_key(path)));
         if !self.manifests.unfinished.is_empty() {
             let life = self.process.life;
             self.manifests.judge(&self.files);

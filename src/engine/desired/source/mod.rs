@@ -29,6 +29,7 @@ use records::Records;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::time::Duration;
 
 /// The warning about a file with a Secret.
 pub const OPEN_SECRET: &str = "contains a Secret, and every user of this machine can read the file; chmod o-r, or move \
@@ -58,6 +59,10 @@ impl Setting<'_> {
     }
 }
 
+/// *(ours)* How long workloads wait for a file that was being written at the start. A file is read when it has not
+/// changed for a second; one that changes all the time must not stop them.
+const SETTLING: Duration = Duration::from_secs(5);
+
 #[derive(Debug, Default)]
 pub struct ManifestFiles {
     files: BTreeMap<OsString, File>,
@@ -69,6 +74,9 @@ pub struct ManifestFiles {
     /// Documents have changed since `take_objects` returned them.
     changed: bool,
     progress: Progress,
+    /// The files whose recorded version is in force because they were being written at the start, and until when
+    /// workloads wait for them.
+    unsettled: BTreeMap<OsString, Boot>,
 }
 
 /// How much of the directory has been reported.
@@ -168,7 +176,7 @@ impl ManifestFiles {
 
     /// Returns when `write_records` has something to do.
     pub fn next_deadline(&self) -> Option<Boot> {
-        self.records.next_deadline()
+        self.records.next_deadline().into_iter().chain(self.unsettled.values().copied()).min()
     }
 
     /// Starts writing the records that differ from the documents in force. New pods take effect only after all changes
@@ -203,8 +211,16 @@ impl ManifestFiles {
         keys.any(|key| staying.contains(&key))
     }
 
+    /// Returns true while files that were being written at the start are about to be read. Their recorded versions may
+    /// be older than what a workload has done already.
+    pub fn are_settling(&mut self, now: Boot) -> bool {
+        self.unsettled.retain(|_, until| *until > now);
+        !self.unsettled.is_empty()
+    }
+
     fn take_file(&mut self, report: FileReport, setting: &Setting<'_>, outbox: &mut Outbox) {
         let FileReport { name, recorded, content, credentials } = report;
+        self.unsettled.remove(&name);
         let recalled = Recalled { documents: recorded, credentials: &credentials, path: setting.path(&name) };
         let is_known = self.files.contains_key(&name);
         match content {
@@ -216,6 +232,7 @@ impl ManifestFiles {
             }
             // The file may be incomplete, so its text is used only if no other version is known.
             FileContent::Text(text) if !text.settled && (recalled.documents.is_some() || is_known) => {
+                self.unsettled.insert(name.clone(), setting.now.boot + SETTLING);
                 self.restore(&name, recalled, setting, outbox);
             }
             FileContent::Text(text) => self.read(&name, *text, recalled, setting, outbox),
