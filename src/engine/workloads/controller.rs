@@ -28,6 +28,11 @@ pub trait Controller {
     /// this object.
     fn revision_of(&self, pod: &Pod) -> Option<String>;
 
+    /// Takes over a pod of an earlier run, which may have deleted it.
+    fn adopt(&mut self, hash: &str, pod: &Rc<Pod>, is_deleted: bool, now: Now) {
+        self.state_mut().adopt(hash, pod, is_deleted, now);
+    }
+
     /// Compares the object with its pods. Returns true if pods were created or deleted. `room`: how many pods may be
     /// created, by all workloads.
     fn step(&mut self, room: &mut usize, inputs: &mut WorkloadInputs<'_>) -> bool;
@@ -145,9 +150,9 @@ impl ControllerState {
         }
     }
 
-    /// Forgets old revisions.
-    pub fn forget_revisions(&mut self, limit: usize) {
-        if self.history.forget(limit) {
+    /// Forgets old revisions. `kept`: the hash of one that is needed without pods.
+    pub fn forget_revisions(&mut self, limit: usize, kept: Option<&str>) {
+        if self.history.forget(limit, kept) {
             self.record_changed();
             self.shown_changed();
         }

@@ -76,7 +76,7 @@ impl Controller for Daemon {
             changed |= self.state.delete(&uid, &subject, inputs.outbox);
         }
         changed |= self.create(room, inputs);
-        self.state.forget_revisions(self.daemon_set.history_limit());
+        self.state.forget_revisions(self.daemon_set.history_limit(), None);
         self.count(inputs);
         self.state.due = self.state.history.next_deadline(self.daemon_set.min_ready(), inputs.now.boot);
         changed

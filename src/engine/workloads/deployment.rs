@@ -54,12 +54,21 @@ impl Controller for Rollout {
         (uid.as_str() == owner.uid && name.namespace == pod.name.namespace).then(|| hash.clone())
     }
 
+    /// The size of a revision is the number of its pods in the last run.
+    fn adopt(&mut self, hash: &str, pod: &Rc<Pod>, is_deleted: bool, now: Now) {
+        self.state.adopt(hash, pod, is_deleted, now);
+        let mut revisions = self.state.history.revisions.iter_mut();
+        if let Some(revision) = revisions.find(|revision| !is_deleted && revision.hash == hash) {
+            revision.wanted += 1;
+        }
+    }
+
     fn step(&mut self, room: &mut usize, inputs: &mut WorkloadInputs<'_>) -> bool {
         self.choose_revision(inputs);
         self.resize(inputs);
         let changed = self.replace(room, inputs);
         if !self.deployment.is_paused() {
-            self.state.forget_revisions(self.deployment.history_limit());
+            self.state.forget_revisions(self.deployment.history_limit(), None);
         }
         self.count(inputs);
         let times_out = self.progress.times_out(self.deployment.progress_deadline());

@@ -81,7 +81,6 @@ impl History {
         if is_deleted {
             self.revisions[at].leaving.insert(pod.uid.clone(), pod.name.clone());
         } else {
-            self.revisions[at].wanted += 1;
             self.add(at, pod.clone());
         }
         known.is_none()
@@ -138,10 +137,12 @@ impl History {
     }
 
     /// Forgets the oldest revisions without pods: those above the number `limit`, and those for which there is no
-    /// memory. Returns true if there were any.
-    pub fn forget(&mut self, limit: usize) -> bool {
-        let is_over =
-            |revision: &&Revision| revision.wanted == 0 && revision.replicas.is_empty() && revision.leaving.is_empty();
+    /// memory. `kept`: the hash of one that is needed without pods. Returns true if there were any.
+    pub fn forget(&mut self, limit: usize, kept: Option<&str>) -> bool {
+        let is_over = |revision: &&Revision| {
+            let has_pods = !revision.replicas.is_empty() || !revision.leaving.is_empty();
+            revision.wanted == 0 && !has_pods && kept != Some(&*revision.hash)
+        };
         let over = self.older().iter().filter(is_over).map(|revision| (revision.number, revision.template_bytes));
         let over: Vec<(u64, usize)> = over.collect();
         let surplus = over.len().saturating_sub(limit);

@@ -111,7 +111,7 @@ impl Workloads {
         for (pod, is_deleted) in pods {
             let owner = self.all.values_mut().find_map(|one| Some((one.get().revision_of(pod)?, one)));
             if let Some((hash, controller)) = owner {
-                controller.get_mut().state_mut().adopt(&hash, pod, is_deleted, now);
+                controller.get_mut().adopt(&hash, pod, is_deleted, now);
             }
         }
     }

@@ -99,7 +99,7 @@ impl Controller for Sequence {
         }
         self.state.note_failure(failure, inputs);
         self.complete();
-        self.forget_revisions();
+        self.state.forget_revisions(self.stateful_set.history_limit(), Some(&self.current));
         self.count(inputs);
         self.state.due = self.state.history.next_deadline(self.stateful_set.min_ready(), inputs.now.boot);
         changed
@@ -276,13 +276,6 @@ impl Sequence {
             self.state.record_changed();
             self.state.shown_changed();
         }
-    }
-
-    /// Forgets old revisions, except for the current one.
-    fn forget_revisions(&mut self) {
-        let is_last = self.state.history.older().last().is_some_and(|last| last.hash == self.current);
-        let limit = self.stateful_set.history_limit();
-        self.state.forget_revisions(if is_last { limit.max(1) } else { limit });
     }
 
     fn count(&mut self, inputs: &WorkloadInputs<'_>) {

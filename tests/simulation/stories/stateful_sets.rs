@@ -210,6 +210,27 @@ fn y16_a_version_that_never_becomes_ready_stops_at_its_first_pod_and_can_be_reve
     w.assert_well();
 }
 
+#[test]
+fn y16_old_revisions_are_forgotten_also_after_a_restart_but_not_the_current_one() {
+    let spec = "replicas: 2, revisionHistoryLimit: 0";
+    let mut w = with_db(spec, 2);
+    w.restart_engine();
+    w.define_stateful_set("db", spec, &probed(2));
+    w.until("the update is complete", 120, |w| counts(w) == [2; 3] && versions(w) == ["v2", "v2"]);
+    let revisions = |w: &World| sequence(w).map_or(0, |of| of.state().history.revisions.len());
+    assert_eq!(revisions(&w), 1);
+    // With this partition, no pod is updated, and the current template is needed while there is no pod.
+    let held = |replicas: u32| {
+        format!("replicas: {replicas}, revisionHistoryLimit: 0, updateStrategy: {{rollingUpdate: {{partition: 5}}}}")
+    };
+    w.define_stateful_set("db", &held(0), &probed(3));
+    w.until("there is no pod", 60, |w| running(w) == 0);
+    w.define_stateful_set("db", &held(1), &probed(4));
+    w.until("there is a pod", 60, |w| running(w) == 1);
+    assert_eq!(versions(&w), ["v2"]);
+    w.assert_well();
+}
+
 /// After a start, the states of the pods are not known yet, but db-1 is the one that is not ready.
 #[test]
 fn y16_a_new_run_ends_no_ready_pod_out_of_order() {
