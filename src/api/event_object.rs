@@ -63,7 +63,7 @@ pub struct Metadata<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InvolvedObject<'a> {
-    /// `Pod`, `Node`, `Deployment`, `DaemonSet` or `ReplicaSet`
+    /// `Pod`, `Node`, or the kind of a workload
     pub kind: &'static str,
     /// None for a node.
     #[serde(skip_serializing_if = "Option::is_none")]

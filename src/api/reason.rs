@@ -39,7 +39,7 @@ reasons! {
     Undrained Unhealthy
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
-    // Events of Deployments, ReplicaSets and DaemonSets.
+    // Events of workloads.
     FailedCreate FailedPlacement ReplacingInPlace ScalingReplicaSet SuccessfulCreate SuccessfulDelete
     // Events of the node.
     AgentCrashed ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired

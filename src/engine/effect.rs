@@ -124,7 +124,7 @@ pub enum Effect {
     Answer { id: RequestId, answer: Result<Reply, RequestError> },
     /// The pod's status changed, or the pod appeared or disappeared. Watchers receive the change.
     Publish { uid: Uid, name: FullName },
-    /// What the API shows of Deployments and DaemonSets has changed.
+    /// What the API shows of workloads has changed.
     PublishWorkloads,
     /// Write a log line, and emit an event.
     Notice(Notice),

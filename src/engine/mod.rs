@@ -2,7 +2,7 @@
 //!
 //! Read `event`, `effect` and `op` first, then `node`, which composes the machines:
 //! - `desired`, `pod`, `admission`, `shutdown`, `pleg`, `runtime`, `control`: docs/architecture.md describes them;
-//! - `workloads`: Deployments and DaemonSets, and the pods that they create;
+//! - `workloads`: Deployments and the like, and the pods that they create;
 //! - `eviction`: node-pressure eviction;
 //! - `log_rotation`: container log rotation;
 //! - `devices`: the devices of device plugins; `user_namespaces`: the ids of pods with `hostUsers: false`;

@@ -23,7 +23,7 @@ pub enum Owner {
     InForce,
     /// The records of manifests.
     ManifestRecords,
-    /// The record of a Deployment or a DaemonSet.
+    /// The record of a workload.
     Workload(WorkloadKey),
     /// A user's command in a container.
     Exec,

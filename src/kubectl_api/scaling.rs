@@ -1,4 +1,4 @@
-//! The subresource `scale` of a Deployment, which `kubectl scale` reads and changes.
+//! The subresource `scale` of a workload, which `kubectl scale` reads and changes.
 
 use super::asked::Asked;
 use super::keys::key_of;

@@ -12,8 +12,8 @@ pub(crate) fn stateful_set(stateful_set: &StatefulSet) -> Vec<Fault> {
     let mut faults = Faults::default();
     data_metadata(&stateful_set.metadata, "statefulset", &mut faults);
     // The name is a part of the pods' host names.
+    let root = At::Root;
     if let Some(name) = stateful_set.metadata.name.as_deref() {
-        let root = At::Root;
         let at = root.field("metadata");
         complain(syntax::dns_label(name), name, at.field("name"), &mut faults);
         // A label of the pods has the name, a dash and the hash of the template; a label has at most 63 characters.
@@ -21,10 +21,9 @@ pub(crate) fn stateful_set(stateful_set: &StatefulSet) -> Vec<Fault> {
             faults.invalid(at.field("name"), name, format_args!("must be no more than {MAX_NAME} characters"));
         }
     }
-    let root = At::Root;
     let Some(spec) = &stateful_set.spec else { return faults.0 };
-    numbers(spec, root.field("spec"), &mut faults);
     let at = root.field("spec");
+    numbers(spec, at, &mut faults);
     one_of(
         spec.pod_management_policy.as_deref(),
         &["OrderedReady", "Parallel"],
@@ -35,8 +34,8 @@ pub(crate) fn stateful_set(stateful_set: &StatefulSet) -> Vec<Fault> {
         complain(syntax::dns_label(service), service, at.field("serviceName"), &mut faults);
     }
     update_strategy(spec, at.field("updateStrategy"), &mut faults);
-    without_claims(spec, root.field("spec"), &mut faults);
-    workload::selector(&spec.selector, &spec.template, root.field("spec"), &mut faults);
+    without_claims(spec, at, &mut faults);
+    workload::selector(&spec.selector, &spec.template, at, &mut faults);
     workload::template(&spec.template, "StatefulSet", &mut faults);
     faults.0
 }

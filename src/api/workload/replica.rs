@@ -1,5 +1,6 @@
 //! A pod that is created from a template.
 
+use super::key::WorkloadKey;
 use super::{stateful_set, template};
 use crate::api::defaults;
 use crate::api::document::context::Context;
@@ -95,6 +96,12 @@ pub fn host_ports(template: &PodTemplateSpec) -> Vec<String> {
 /// Returns true if the controller of the pod is a DaemonSet, here or in a cluster.
 pub fn is_of_daemon_set(pod: &Pod) -> bool {
     controller(&pod.object.metadata).is_some_and(|owner| owner.kind == "DaemonSet")
+}
+
+/// Returns true if the object with this key is the controller of the pod.
+pub fn belongs_to(pod: &Pod, key: &WorkloadKey) -> bool {
+    let is_own = |owner: &OwnerReference| owner.kind == key.kind.name() && owner.uid == key.uid().as_str();
+    pod.name.namespace == key.name.namespace && controller(&pod.object.metadata).is_some_and(is_own)
 }
 
 /// Returns the controller of a pod: kind, name and UID.

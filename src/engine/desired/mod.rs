@@ -126,7 +126,7 @@ impl Desired {
         &self.priority_classes
     }
 
-    /// Returns the Deployments and DaemonSets of the manifests. If several have the same kind and name, the first of
+    /// Returns the workloads of the manifests. If several have the same kind and name, the first of
     /// them is in force.
     pub fn workloads(&self) -> &[Workload] {
         &self.workloads

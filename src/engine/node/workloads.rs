@@ -23,7 +23,7 @@ use std::time::Duration;
 const ROUNDS: usize = 4;
 
 impl Engine {
-    /// Returns the Deployments and DaemonSets in force.
+    /// Returns the workloads in force.
     pub fn workloads(&self) -> &Workloads {
         &self.workloads
     }
@@ -38,26 +38,29 @@ impl Engine {
 
     /// Steps the workloads whose pods or manifests have changed, and then the pods that they create or delete.
     pub(super) fn step_workloads(&mut self) {
+        self.note_published();
         // A recorded version that a newer file replaces in a moment must not reverse a roll-out.
         let waits = self.desired.files.are_settling(self.now.boot);
-        if waits {
-            self.outbox.published().iter().for_each(|(uid, _)| self.workloads.pod_changed(uid));
-        }
         if !waits && self.desired.is_known() && !self.workloads.is_empty() {
             for _ in 0..ROUNDS {
-                for (uid, _) in self.outbox.published() {
-                    self.workloads.pod_changed(uid);
-                }
                 if !self.step_controllers() {
                     break;
                 }
                 self.compare();
                 self.settle_all();
+                self.note_published();
             }
             self.workloads.write_records(self.now.boot, &mut self.outbox);
         }
         if self.workloads.take_changed() {
             self.outbox.push(Effect::PublishWorkloads);
+        }
+    }
+
+    /// Notes the pods whose published states have changed.
+    fn note_published(&mut self) {
+        for (uid, _) in self.outbox.published() {
+            self.workloads.pod_changed(uid);
         }
     }
 

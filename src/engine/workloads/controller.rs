@@ -4,6 +4,7 @@ use super::history::History;
 use super::inputs::WorkloadInputs;
 use super::progress::RolloutCondition;
 use super::record::StoredBase;
+use crate::api::k8s::ObjectMeta;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -48,7 +49,7 @@ pub struct ControllerState {
     pub generation: i64,
     pub history: History,
     /// Why the last pod could not be created.
-    pub failure: Option<RolloutCondition>,
+    failure: Option<RolloutCondition>,
     record: Rewriting,
     /// When a step is due without an event.
     pub due: Option<Boot>,
@@ -148,6 +149,25 @@ impl ControllerState {
             let message = format!("Error creating: {why}");
             inputs.outbox.emit(subject, Severity::Warning, Reason::FailedCreate, message);
         }
+    }
+
+    /// Returns the condition that says why pods cannot be created, with its type.
+    pub fn failure(&self) -> Option<(&'static str, &RolloutCondition)> {
+        self.failure.as_ref().map(|failure| ("ReplicaFailure", failure))
+    }
+
+    /// Makes the revision of the present template the newest one, with the annotations of the object. Returns true if
+    /// it was another one.
+    pub fn choose_revision(&mut self, head: &WorkloadHead, metadata: &ObjectMeta, now: Wall) -> bool {
+        let is_new = !self.history.is_newest(&head.hash);
+        if is_new {
+            self.history.choose(&head.hash, &head.template, now);
+        }
+        if self.history.annotate(metadata) || is_new {
+            self.record_changed();
+            self.shown_changed();
+        }
+        is_new
     }
 
     /// Forgets old revisions. `kept`: the hash of one that is needed without pods.

@@ -61,10 +61,8 @@ impl Controller for Daemon {
     }
 
     fn revision_of(&self, pod: &Pod) -> Option<String> {
-        let owner = replica::controller(&pod.object.metadata).filter(|owner| owner.kind == "DaemonSet")?;
         let hash = pod.object.metadata.labels.as_ref()?.get(template::REVISION_LABEL)?;
-        let is_own = self.daemon_set.head.uid.as_str() == owner.uid;
-        (is_own && self.daemon_set.head.name().namespace == pod.name.namespace).then(|| hash.clone())
+        replica::belongs_to(pod, &self.head().key).then(|| hash.clone())
     }
 
     fn step(&mut self, room: &mut usize, inputs: &mut WorkloadInputs<'_>) -> bool {
@@ -116,8 +114,7 @@ impl Daemon {
     /// Returns the conditions, by their types.
     pub fn conditions(&self) -> Vec<(&'static str, &RolloutCondition)> {
         let placed = (self.placement != Placement::Admitted).then_some(("Placed", &self.placed));
-        let failure = self.state.failure.as_ref().map(|failure| ("ReplicaFailure", failure));
-        placed.into_iter().chain(failure).collect()
+        placed.into_iter().chain(self.state.failure()).collect()
     }
 
     fn subject(&self) -> Subject {
@@ -126,15 +123,8 @@ impl Daemon {
 
     /// Makes the revision of the present template the newest one, with the annotations of the DaemonSet.
     fn choose_revision(&mut self, inputs: &mut WorkloadInputs<'_>) {
-        let (WorkloadHead { hash, template, .. }, object) = (&self.daemon_set.head, &self.daemon_set.object);
-        let is_new = !self.state.history.is_newest(hash);
-        if is_new {
-            self.state.history.choose(hash, template, inputs.now.wall);
-        }
-        if self.state.history.annotate(&object.metadata) || is_new {
-            self.state.record_changed();
-            self.state.shown_changed();
-        }
+        let DaemonSet { head, object } = &*self.daemon_set;
+        let is_new = self.state.choose_revision(head, &object.metadata, inputs.now.wall);
         if let (true, DaemonUpdate::Surge, Some(port)) =
             (is_new, self.daemon_set.update(), self.state.history.port_in_use())
         {

@@ -136,8 +136,7 @@ impl Rollout {
     /// Returns the conditions, by their types.
     pub fn conditions(&self) -> Vec<(&'static str, &RolloutCondition)> {
         let progressing = self.deployment.progress_deadline().map(|_| ("Progressing", &self.progressing));
-        let failure = self.state.failure.as_ref().map(|failure| ("ReplicaFailure", failure));
-        [("Available", &self.available)].into_iter().chain(progressing).chain(failure).collect()
+        [("Available", &self.available)].into_iter().chain(progressing).chain(self.state.failure()).collect()
     }
 
     /// Returns true if the newest revision has the present template. A paused Deployment does not begin a new revision.

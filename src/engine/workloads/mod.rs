@@ -1,7 +1,7 @@
-//! The objects that create pods: Deployments and DaemonSets. Each has a controller (`deployment`, `daemon_set`;
-//! `controller` is what they have in common), which owns the `history` of its revisions and their pods. `rolling` is
-//! the arithmetic of a roll-out, `progress` has the conditions, `record` what the disk keeps, and `shown` the objects
-//! that the API shows.
+//! The objects that create pods: Deployments, DaemonSets, ReplicaSets and StatefulSets. Each has a controller in a file
+//! with its name (`controller` is what they have in common), which owns the `history` of its revisions and their pods.
+//! `rolling` is the arithmetic of a roll-out, `progress` has the conditions, `record` what the disk keeps, and `shown`
+//! the objects that the API shows.
 //!
 //! The manifests define the workloads. The pods that a controller creates are desired like the pods of manifests
 //! (`engine/desired`), and their workers know nothing of it.
@@ -139,7 +139,7 @@ impl Workloads {
         let has_events = !self.touched.is_empty();
         let is_due = |state: &ControllerState| {
             let on_time = state.next_deadline().is_some_and(|at| at <= inputs.now.boot);
-            on_time || has_events && state.failure.is_some()
+            on_time || has_events && state.failure().is_some()
         };
         let due = self.all.iter().filter(|(_, one)| is_due(one.get().state()));
         self.touched.extend(due.map(|(key, _)| key.clone()));

@@ -1,6 +1,5 @@
 //! The controller of a ReplicaSet of a manifest: a number of pods of a template. A new template is that of new pods
-//! only.
-//! A Deployment has a ReplicaSet for each of its revisions, and adjusts its pods in the same way.
+//! only. A Deployment has a ReplicaSet for each of its revisions, and adjusts its pods in the same way.
 
 use super::controller::{Controller, ControllerState};
 use super::inputs::{NameEnd, WorkloadInputs, create_pod};
@@ -54,8 +53,7 @@ impl Controller for Replication {
     }
 
     fn revision_of(&self, pod: &Pod) -> Option<String> {
-        let owner = replica::controller(&pod.object.metadata).filter(|owner| owner.kind == "ReplicaSet")?;
-        let is_own = self.head().uid.as_str() == owner.uid && self.head().name().namespace == pod.name.namespace;
+        let is_own = replica::belongs_to(pod, &self.head().key);
         is_own.then(|| NO_HASH.to_owned())
     }
 
@@ -97,7 +95,7 @@ impl Replication {
 
     /// Returns the conditions, by their types.
     pub fn conditions(&self) -> Vec<(&'static str, &RolloutCondition)> {
-        self.state.failure.as_ref().map(|failure| ("ReplicaFailure", failure)).into_iter().collect()
+        self.state.failure().into_iter().collect()
     }
 
     /// Makes the present template that of new pods.

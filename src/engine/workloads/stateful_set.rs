@@ -56,7 +56,7 @@ enum OrdinalPlace {
 #[derive(Clone, Debug, PartialEq)]
 enum SequenceChange {
     Create(u32),
-    Delete(Uid),
+    Delete(u32, Uid),
 }
 
 impl Controller for Sequence {
@@ -73,29 +73,34 @@ impl Controller for Sequence {
     }
 
     fn revision_of(&self, pod: &Pod) -> Option<String> {
-        let owner = replica::controller(&pod.object.metadata).filter(|owner| owner.kind == "StatefulSet")?;
         let label = pod.object.metadata.labels.as_ref()?.get(template::REVISION_LABEL)?;
         let hash = label.strip_prefix(&*self.head().name().name)?.strip_prefix('-')?;
-        let is_own = self.head().uid.as_str() == owner.uid;
-        (is_own && self.head().name().namespace == pod.name.namespace).then(|| hash.to_owned())
+        replica::belongs_to(pod, &self.head().key).then(|| hash.to_owned())
     }
 
     fn step(&mut self, room: &mut usize, inputs: &mut WorkloadInputs<'_>) -> bool {
-        self.choose_revision(inputs);
+        let StatefulSet { head, object } = &*self.stateful_set;
+        self.state.choose_revision(head, &object.metadata, inputs.now.wall);
         let subject = Subject::workload(&self.head().key);
         let mut changed = false;
         let mut failure = None;
-        while let Some(change) = self.next_change(inputs) {
-            match change {
-                SequenceChange::Delete(uid) => changed |= self.state.delete(&uid, &subject, inputs.outbox),
+        let mut places = self.places();
+        while let Some(change) = self.next_change(&places, inputs) {
+            let (ordinal, place) = match change {
+                SequenceChange::Delete(ordinal, uid) => {
+                    self.state.delete(&uid, &subject, inputs.outbox);
+                    (ordinal, OrdinalPlace::Leaving)
+                }
                 SequenceChange::Create(ordinal) => match self.create(ordinal, room, inputs) {
-                    Ok(()) => changed = true,
+                    Ok(place) => (ordinal, place),
                     Err(why) => {
                         failure = Some((subject, why));
                         break;
                     }
                 },
-            }
+            };
+            places.insert(ordinal, place);
+            changed = true;
         }
         self.state.note_failure(failure, inputs);
         self.complete();
@@ -145,20 +150,7 @@ impl Sequence {
 
     /// Returns the conditions, by their types.
     pub fn conditions(&self) -> Vec<(&'static str, &RolloutCondition)> {
-        self.state.failure.as_ref().map(|failure| ("ReplicaFailure", failure)).into_iter().collect()
-    }
-
-    /// Makes the revision of the present template the newest one.
-    fn choose_revision(&mut self, inputs: &WorkloadInputs<'_>) {
-        let StatefulSet { head: WorkloadHead { hash, template, .. }, object } = &*self.stateful_set;
-        let is_new = !self.state.history.is_newest(hash);
-        if is_new {
-            self.state.history.choose(hash, template, inputs.now.wall);
-        }
-        if self.state.history.annotate(&object.metadata) || is_new {
-            self.state.record_changed();
-            self.state.shown_changed();
-        }
+        self.state.failure().into_iter().collect()
     }
 
     /// Returns the pods by their numbers.
@@ -184,8 +176,8 @@ impl Sequence {
     }
 
     /// Compares the pods with the manifest. None: there is nothing to do before something changes.
-    fn next_change(&self, inputs: &WorkloadInputs<'_>) -> Option<SequenceChange> {
-        let (places, min_ready) = (self.places(), self.stateful_set.min_ready());
+    fn next_change(&self, places: &BTreeMap<u32, OrdinalPlace>, inputs: &WorkloadInputs<'_>) -> Option<SequenceChange> {
+        let min_ready = self.stateful_set.min_ready();
         let (wanted, is_ordered) = (self.stateful_set.ordinals(), self.stateful_set.is_ordered());
         let is_available = |state: &ReplicaState| state.is_available(min_ready, inputs.now.boot);
         let waits = |place: &OrdinalPlace| match place {
@@ -197,13 +189,13 @@ impl Sequence {
             match places.get(&ordinal) {
                 None => return Some(SequenceChange::Create(ordinal)),
                 Some(OrdinalPlace::Taken { uid, state: ReplicaState::Ended, .. }) => {
-                    return Some(SequenceChange::Delete(uid.clone()));
+                    return Some(SequenceChange::Delete(ordinal, uid.clone()));
                 }
                 // *(ours)* In a cluster, a pod that never becomes ready blocks the change that would repair it.
                 Some(OrdinalPlace::Taken { uid, is_updated: false, state })
                     if is_ordered && !state.is_ready() && self.state.history.is_settled() && takes(update, ordinal) =>
                 {
-                    return Some(SequenceChange::Delete(uid.clone()));
+                    return Some(SequenceChange::Delete(ordinal, uid.clone()));
                 }
                 Some(place) if is_ordered && waits(place) => return None,
                 Some(_) => {}
@@ -218,17 +210,22 @@ impl Sequence {
                 OrdinalPlace::Taken { .. } if is_ordered && waits(place) && first_waiting != Some(*ordinal) => {
                     return None;
                 }
-                OrdinalPlace::Taken { uid, .. } => return Some(SequenceChange::Delete(uid.clone())),
+                OrdinalPlace::Taken { uid, .. } => return Some(SequenceChange::Delete(*ordinal, uid.clone())),
             }
         }
         next_update(update, wanted.rev().filter_map(|ordinal| Some((ordinal, places.get(&ordinal)?))), waits)
     }
 
-    /// Creates the pod with this number.
+    /// Creates the pod with this number, and returns what is known about it.
     ///
     /// # Errors
     /// There are too many pods, another pod has the name, or a class does not exist.
-    fn create(&mut self, ordinal: u32, room: &mut usize, inputs: &mut WorkloadInputs<'_>) -> Result<(), String> {
+    fn create(
+        &mut self,
+        ordinal: u32,
+        room: &mut usize,
+        inputs: &mut WorkloadInputs<'_>,
+    ) -> Result<OrdinalPlace, String> {
         let revisions = &self.state.history.revisions;
         let is_old =
             matches!(self.stateful_set.update(), StatefulUpdate::Rolling { partition, .. } if ordinal < partition);
@@ -243,9 +240,11 @@ impl Sequence {
             source: &self.head().source,
         };
         let pod = create_pod(owner, revision, NameEnd::Ordinal(ordinal), room, inputs)?;
+        let is_updated = at + 1 == revisions.len();
+        let place = OrdinalPlace::Taken { uid: pod.uid.clone(), is_updated, state: ReplicaState::Pending };
         let subject = Subject::workload(&self.head().key);
         self.state.add(at, self.with_identity(pod, ordinal), &subject, inputs.outbox);
-        Ok(())
+        Ok(place)
     }
 
     /// Gives a pod its host name, its domain and the labels with its name and number.
@@ -310,9 +309,11 @@ fn next_update<'a>(
 ) -> Option<SequenceChange> {
     let StatefulUpdate::Rolling { unavailable, .. } = update else { return None };
     let mut waiting = 0;
-    for (_, place) in places.filter(|(ordinal, _)| takes(update, *ordinal)) {
+    for (ordinal, place) in places.filter(|(ordinal, _)| takes(update, *ordinal)) {
         match place {
-            OrdinalPlace::Taken { uid, is_updated: false, .. } => return Some(SequenceChange::Delete(uid.clone())),
+            OrdinalPlace::Taken { uid, is_updated: false, .. } => {
+                return Some(SequenceChange::Delete(ordinal, uid.clone()));
+            }
             place if waits(place) => waiting += 1,
             OrdinalPlace::Taken { .. } | OrdinalPlace::Leaving => {}
         }

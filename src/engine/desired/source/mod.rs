@@ -174,7 +174,7 @@ impl ManifestFiles {
         }
     }
 
-    /// Returns when `write_records` has something to do.
+    /// Returns when `write_records` has something to do, or workloads wait no longer.
     pub fn next_deadline(&self) -> Option<Boot> {
         self.records.next_deadline().into_iter().chain(self.unsettled.values().copied()).min()
     }
@@ -220,7 +220,7 @@ impl ManifestFiles {
 
     fn take_file(&mut self, report: FileReport, setting: &Setting<'_>, outbox: &mut Outbox) {
         let FileReport { name, recorded, content, credentials } = report;
-        self.unsettled.remove(&name);
+        let waits_until = self.unsettled.remove(&name).unwrap_or(setting.now.boot + SETTLING);
         let recalled = Recalled { documents: recorded, credentials: &credentials, path: setting.path(&name) };
         let is_known = self.files.contains_key(&name);
         match content {
@@ -232,7 +232,7 @@ impl ManifestFiles {
             }
             // The file may be incomplete, so its text is used only if no other version is known.
             FileContent::Text(text) if !text.settled && (recalled.documents.is_some() || is_known) => {
-                self.unsettled.insert(name.clone(), setting.now.boot + SETTLING);
+                self.unsettled.insert(name.clone(), waits_until);
                 self.restore(&name, recalled, setting, outbox);
             }
             FileContent::Text(text) => self.read(&name, *text, recalled, setting, outbox),
