@@ -106,27 +106,30 @@ fn file(pod: usize) -> String {
 }
 
 /// Writes the manifests beside their directory, so that only renames are left.
-fn write_aside(agent: &Agent, pods: usize) {
+pub fn write_aside(agent: &Agent, pods: usize) {
     for i in 0..pods {
         let text = yaml::pod(&agent.namespace, &format!("pod-{i}"), TRAP);
         fs::write(agent.dir.join("aside").join(file(i)), text).expect("write");
     }
 }
 
-fn publish(agent: &Agent, pods: usize) {
+/// Moves the manifests into their directory.
+pub fn publish(agent: &Agent, pods: usize) {
     for i in 0..pods {
         fs::rename(agent.dir.join("aside").join(file(i)), agent.manifests().join(file(i))).expect("rename");
     }
 }
 
-fn remove(agent: &Agent, pods: usize) {
+/// Removes the manifests, and waits until the runtime has none of the pods.
+pub fn remove(agent: &Agent, pods: usize) {
     for i in 0..pods {
         fs::remove_file(agent.manifests().join(file(i))).expect("remove");
     }
     wait_removed(&mut agent.cri(), &agent.namespace);
 }
 
-fn directly(pods: usize) -> f64 {
+/// Starts pods with direct CRI calls, four at a time. Returns the time until the last container has started, in seconds.
+pub fn directly(pods: usize) -> f64 {
     let next = AtomicUsize::new(0);
     let begun = now();
     let made: Vec<(String, i64)> = std::thread::scope(|scope| {
