@@ -32,6 +32,9 @@ impl Agent {
             Effect::Files { op, call } => self.events.extend(self.disk.use_files(op, call, &mut self.jobs, now)),
             Effect::Cgroup { op, call } => self.call_cgroups(op, call, now),
             Effect::StoreManifests { op, updates } => self.store_manifests(op, updates, now),
+            Effect::RemoveManifest { op, removed } => {
+                manifests::remove(removed, op, self.manifests.directory(), &mut self.jobs, now);
+            }
             Effect::ManifestNews(news) => self.reporting.recorder.report_manifests(&news, &self.engine, now),
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
             Effect::Volumes { op, call, timeout } => self.use_volumes(op, call, now.boot + timeout),

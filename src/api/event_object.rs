@@ -16,6 +16,7 @@ pub enum InvolvedKind {
     DaemonSet,
     StatefulSet,
     ReplicaSet,
+    Job,
 }
 
 impl InvolvedKind {
@@ -27,6 +28,7 @@ impl InvolvedKind {
             InvolvedKind::DaemonSet => ("DaemonSet", "apps/v1"),
             InvolvedKind::StatefulSet => ("StatefulSet", "apps/v1"),
             InvolvedKind::ReplicaSet => ("ReplicaSet", "apps/v1"),
+            InvolvedKind::Job => ("Job", "batch/v1"),
         }
     }
 }

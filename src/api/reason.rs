@@ -40,7 +40,8 @@ reasons! {
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
     // Events of workloads.
-    FailedCreate FailedPlacement ReplacingInPlace ScalingReplicaSet SuccessfulCreate SuccessfulDelete
+    BackoffLimitExceeded Completed FailedCreate FailedDelete FailedIndexes FailedPlacement MaxFailedIndexesExceeded
+    PodFailurePolicy ReplacingInPlace Resumed ScalingReplicaSet SuccessfulCreate SuccessfulDelete Suspended
     // Events of the node.
     AgentCrashed ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired
     CertificateIssued CertificateNotApproved CertificateNotRenewed CertificateRenewed Conflict ConflictEnded

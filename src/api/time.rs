@@ -40,6 +40,11 @@ impl Wall {
         Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
+    /// Returns the time `by` earlier.
+    pub fn minus(self, by: Duration) -> Wall {
+        Wall(self.0.saturating_sub(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX)))
+    }
+
     /// Converts to a Kubernetes `Time` (RFC 3339, UTC); None if not set.
     pub fn timestamp(self) -> Option<jiff::Timestamp> {
         if self.0 == 0 {

@@ -83,6 +83,7 @@ pub fn run(out: &mut dyn Write, arguments: &KeepArgs) -> Result<u8, Failure> {
         let manifest = ManifestEdit {
             object: path,
             document: None,
+            digest: None,
             change: Some(ObjectChange::Create(value)),
             node_name: config.node_name.clone(),
             seen: seen.clone(),

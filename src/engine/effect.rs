@@ -17,6 +17,7 @@ use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
 use crate::api::registry_credentials::Credential;
+use crate::api::source::Source;
 use crate::api::user_namespace::IdRange;
 use crate::api::volume::Volume;
 use crate::api::workload::key::{WorkloadKey, WorkloadKind};
@@ -111,6 +112,9 @@ pub enum Effect {
     /// Write the records of these manifests. `Done` follows when all of them are durable, or with an error when one of
     /// them failed.
     StoreManifests { op: OpId, updates: Vec<RecordUpdate> },
+    /// Remove the file of this object's manifest. Answer: `Ok`, also if it is not there. It is an error if the document
+    /// has another digest (D3), or if the file defines other objects too.
+    RemoveManifest { op: OpId, removed: RemovedManifest },
     /// Write log lines about manifests.
     ManifestNews(ManifestNews),
     /// P8: watch the init process of a container or sandbox of the pod. `Watched` reports whether that succeeded.
@@ -470,6 +474,14 @@ pub enum Subject {
     Workload { kind: InvolvedKind, name: FullName, uid: Uid },
 }
 
+/// A document that has to be removed: the object that it defines, its place, and its digest (D3).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RemovedManifest {
+    pub of: WorkloadKey,
+    pub source: Source,
+    pub digest: String,
+}
+
 impl Subject {
     pub fn pod(&self) -> Option<&Rc<Pod>> {
         if let Subject::Pod(pod) = self { Some(pod) } else { None }
@@ -479,6 +491,7 @@ impl Subject {
         let kind = match of.kind {
             WorkloadKind::Deployment => InvolvedKind::Deployment,
             WorkloadKind::DaemonSet => InvolvedKind::DaemonSet,
+            WorkloadKind::Job => InvolvedKind::Job,
             WorkloadKind::ReplicaSet => InvolvedKind::ReplicaSet,
             WorkloadKind::StatefulSet => InvolvedKind::StatefulSet,
         };

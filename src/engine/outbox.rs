@@ -25,6 +25,9 @@ pub struct Outbox {
     /// Each pod occurs once.
     #[serde(skip)]
     published: Vec<(Uid, FullName)>,
+    /// The pods that have ended for good (W7).
+    #[serde(skip)]
+    ended: Vec<Uid>,
     /// The record changes among the effects.
     #[serde(skip)]
     begun_records: Vec<BegunRecord>,
@@ -49,6 +52,16 @@ impl Outbox {
         if !self.published.iter().any(|(of, called)| of == uid && called == name) {
             self.published.push((uid.clone(), name.clone()));
         }
+    }
+
+    /// Notes that a pod has ended for good (W7).
+    pub fn note_end(&mut self, uid: &Uid) {
+        self.ended.push(uid.clone());
+    }
+
+    /// Returns the pods that have ended for good since the last call.
+    pub fn take_ended(&mut self) -> Vec<Uid> {
+        std::mem::take(&mut self.ended)
     }
 
     pub fn report_ends(&mut self, ends: impl IntoIterator<Item = ContainerEnd>) {

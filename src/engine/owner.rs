@@ -25,6 +25,8 @@ pub enum Owner {
     ManifestRecords,
     /// The record of a workload.
     Workload(WorkloadKey),
+    /// The removal of the manifest of a workload.
+    ManifestRemoval(WorkloadKey),
     /// A user's command in a container.
     Exec,
     /// A request for the URL of a stream.

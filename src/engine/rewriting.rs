@@ -54,6 +54,11 @@ impl Rewriting {
         };
     }
 
+    /// Returns true if the record has the present content.
+    pub fn is_done(&self) -> bool {
+        matches!(self, Rewriting::Done)
+    }
+
     /// Returns the time of the next attempt after a failure.
     pub fn next_deadline(&self) -> Option<Boot> {
         if let Rewriting::Failed { again } = self { Some(*again) } else { None }

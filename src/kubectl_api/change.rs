@@ -83,7 +83,7 @@ impl KubectlApi {
         let ChangeOptions { grace, dry_run } = options;
         let (document, file) = source.map(|source| (source.document, source.path)).unzip();
         let (node_name, seen) = (snapshot.node_name.to_owned(), snapshot.timestamp().to_string());
-        let manifest = ManifestEdit { object: path, document, change, node_name, seen };
+        let manifest = ManifestEdit { object: path, document, digest: None, change, node_name, seen };
         let log = format!("verb={verb} {}={}/{}", resource.singular, key.namespace, key.name);
         let (of, file) = (ChangeOf { key, subresource, dry_run, grace }, FileChange { file, manifest, dry_run });
         Ok(NextStep::Change { change: Box::new(RequestedChange { of, file }), log })

@@ -132,7 +132,7 @@ mod tests {
         };
         let key = key_of(&object).unwrap();
         let (node_name, seen) = (String::new(), String::new());
-        let manifest = ManifestEdit { object, document: None, change: None, node_name, seen };
+        let manifest = ManifestEdit { object, document: None, digest: None, change: None, node_name, seen };
         let of = ChangeOf { key, subresource: None, dry_run: false, grace: None };
         RequestedChange { of, file: FileChange { file: None, manifest, dry_run: false } }
     }

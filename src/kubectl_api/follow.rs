@@ -173,11 +173,11 @@ impl KubectlApi {
     fn follow_workloads(&mut self, snapshot: &Snapshot<'_>) {
         let mut workloads = BTreeMap::new();
         for (workload, controller) in snapshot.engine.workloads().iter() {
-            let (kind, of_revision) = match workload.kind {
-                WorkloadKind::Deployment => (Kind::Deployment, Kind::ReplicaSet),
-                WorkloadKind::ReplicaSet => (Kind::ReplicaSet, Kind::ReplicaSet),
-                WorkloadKind::DaemonSet => (Kind::DaemonSet, Kind::ControllerRevision),
-                WorkloadKind::StatefulSet => (Kind::StatefulSet, Kind::ControllerRevision),
+            let kind = Kind::of_workload(workload.kind);
+            let of_revision = match workload.kind {
+                WorkloadKind::Deployment | WorkloadKind::ReplicaSet => Kind::ReplicaSet,
+                WorkloadKind::Job => Kind::Job,
+                WorkloadKind::DaemonSet | WorkloadKind::StatefulSet => Kind::ControllerRevision,
             };
             let state = controller.get().state();
             let revisions = state.history.revisions.iter();

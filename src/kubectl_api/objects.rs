@@ -79,9 +79,12 @@ impl KubectlApi {
                 }
                 Some(object)
             }
-            Kind::Deployment | Kind::ReplicaSet | Kind::DaemonSet | Kind::StatefulSet | Kind::ControllerRevision => {
-                workload(snapshot, key.kind, &FullName::new(namespace, name))
-            }
+            Kind::Deployment
+            | Kind::ReplicaSet
+            | Kind::DaemonSet
+            | Kind::Job
+            | Kind::StatefulSet
+            | Kind::ControllerRevision => workload(snapshot, key.kind, &FullName::new(namespace, name)),
             Kind::Lease => (namespace == LEASES && name == snapshot.node_name).then(|| {
                 let renewed = snapshot.now.wall.timestamp().map(|t| format!("{t:.6}"));
                 json!({
@@ -185,7 +188,7 @@ pub(super) fn in_force(engine: &Engine, key: &Key) -> Option<(Source, String)> {
     };
     match key.kind {
         Kind::Pod => engine.manifest_of(&name).map(|pod| (pod.source.clone(), pod.digest.clone())),
-        Kind::Deployment | Kind::DaemonSet | Kind::ReplicaSet | Kind::StatefulSet => {
+        Kind::Deployment | Kind::DaemonSet | Kind::Job | Kind::ReplicaSet | Kind::StatefulSet => {
             let kind = WorkloadKind::of(Resource::of(key.kind).kind_name)?;
             let head = engine.workloads().get(&WorkloadKey::new(kind, name))?.get().head();
             Some((head.source.clone(), head.digest.clone()))

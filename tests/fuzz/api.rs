@@ -27,7 +27,10 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn body(input: &[u8]) {
-    let _ = (protobuf::pod(input), pod_message::pod(input));
+    let _ = protobuf::object(input);
+    for kind in ["Pod", "Deployment", "Job"] {
+        let _ = pod_message::object(kind, input);
+    }
     let Some(object) = protobuf::to_json(input) else { return };
     for kind in [Kind::SelfSubjectAccessReview, Kind::SelfSubjectRulesReview, Kind::SelfSubjectReview] {
         let answer = reviews::answer(kind, object.clone(), "ann", Role::View);

@@ -105,6 +105,19 @@ fn y1_y2_y5_a_deployment_is_created_scaled_rolled_out_and_rolled_back_with_kubec
 }
 
 #[test]
+fn y1_kubectl_create_makes_a_deployment() {
+    let agent = Agent::serving("deploycreate");
+    let k = Kubectl::newest(&agent, "deployments");
+    let image = format!("--image={IMAGE}");
+    k.ok(&["create", "deployment", "web", &image, "--replicas=2", "--", "sleep", "3600"]);
+    rolled_out(&k);
+    let container = k.object("deployment/web")["spec"]["template"]["spec"]["containers"][0].take();
+    assert_eq!((&container["name"], &container["command"]), (&"busybox".into(), &serde_json::json!(["sleep", "3600"])));
+    k.ok(&["delete", "deployment", "web", "--now"]);
+    agent.wait("nothing is left", |agent| agent.pods().is_empty());
+}
+
+#[test]
 fn y3_y10_a_version_that_never_starts_leaves_the_old_pods_and_a_paused_one_waits() {
     let agent = Agent::serving("deployfail");
     let k = Kubectl::newest(&agent, "deployments");

@@ -32,6 +32,7 @@ mod hung_paths;
 mod image_gc;
 mod images;
 mod init;
+mod jobs;
 mod kube_requests;
 mod kubectl;
 mod kubectl_changes;

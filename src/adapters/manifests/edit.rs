@@ -146,7 +146,7 @@ mod tests {
     fn edit(directory: &Path, path: &str, change: Option<ObjectChange>) -> Edit {
         let Ok(Target::Object(object)) = parse(path) else { panic!("{path}") };
         let (node_name, seen) = ("node".to_owned(), "2026-11-20T15:00:00Z".to_owned());
-        let manifest = ManifestEdit { object, document: None, change, node_name, seen };
+        let manifest = ManifestEdit { object, document: None, digest: None, change, node_name, seen };
         Edit { directory: directory.to_owned(), file: None, manifest, dry_run: false }
     }
 
@@ -190,6 +190,9 @@ mod tests {
         assert_eq!(changed.object["metadata"]["labels"], label["metadata"]["labels"]);
         assert_eq!(change(label).run(&Abandoned::default()).unwrap().outcome, EditOutcome::Unchanged);
 
+        let manifest = ManifestEdit { digest: Some(created.digest.clone()), ..remove().manifest };
+        let of_older_version = Edit { manifest, ..remove() }.run(&Abandoned::default()).unwrap_err();
+        assert!(of_older_version.message.contains("was changed in the meantime"), "{}", of_older_version.message);
         let removed = remove().run(&Abandoned::default()).unwrap();
         assert_eq!((removed.outcome, files(dir.path())), (EditOutcome::Removed, Vec::new()));
         let again = remove().run(&Abandoned::default()).unwrap();

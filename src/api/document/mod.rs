@@ -1,6 +1,6 @@
 //! Parses a manifest file into objects. It supports YAML and JSON, several documents per file, and the kinds `Pod`,
-//! `Deployment`, `DaemonSet`, `ReplicaSet`, `StatefulSet`, `ConfigMap`, `Secret`, `PriorityClass`, `RuntimeClass`,
-//! `List` and `PodList`.
+//! `Deployment`, `DaemonSet`, `Job`, `ReplicaSet`, `StatefulSet`, `ConfigMap`, `Secret`, `PriorityClass`,
+//! `RuntimeClass`, `List` and `PodList`.
 //!
 //! Parsing has two steps, so that unchanged documents are not processed again. `parse` returns the documents as plain
 //! values, each with its digest. Only an error in the format of the file (invalid YAML, a duplicate key, too large)
@@ -26,6 +26,7 @@ use crate::api::system_credentials::{self, Credentials};
 use crate::api::workload::Workload;
 use crate::api::workload::daemon_set::{self, DaemonSet};
 use crate::api::workload::deployment::{self, Deployment};
+use crate::api::workload::job::{self, Job};
 use crate::api::workload::key::{WorkloadKey, WorkloadKind};
 use crate::api::workload::replica_set::{self, ReplicaSet};
 use crate::api::workload::stateful_set::{self, StatefulSet};
@@ -55,10 +56,11 @@ const MAX_MESSAGE: usize = 2000;
 const MAX_WALKED: usize = 16 * MAX_BYTES;
 
 /// The supported kinds.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "Pod",
     DEPLOYMENT,
     DAEMON_SET,
+    JOB,
     REPLICA_SET,
     STATEFUL_SET,
     "ConfigMap",
@@ -70,6 +72,7 @@ const KINDS: [&str; 11] = [
 ];
 const DEPLOYMENT: &str = WorkloadKind::Deployment.name();
 const DAEMON_SET: &str = WorkloadKind::DaemonSet.name();
+const JOB: &str = WorkloadKind::Job.name();
 const REPLICA_SET: &str = WorkloadKind::ReplicaSet.name();
 const STATEFUL_SET: &str = WorkloadKind::StatefulSet.name();
 const PRIORITY_CLASS: &str = "PriorityClass";
@@ -360,6 +363,10 @@ impl Document {
                     |object, source, digest| Workload::DaemonSet(Rc::new(DaemonSet::new(object, source, digest)));
                 self.workload(path, daemon_set::complete, validate::daemon_set::daemon_set, make)
             }
+            Some(JOB) => {
+                let make = |object, source, digest| Workload::Job(Rc::new(Job::new(object, source, digest)));
+                self.workload(path, job::complete, validate::job::job, make)
+            }
             Some(REPLICA_SET) => {
                 let make =
                     |object, source, digest| Workload::ReplicaSet(Rc::new(ReplicaSet::new(object, source, digest)));
@@ -394,7 +401,7 @@ impl Document {
     /// The content does not match the types.
     pub fn recorded(&self, path: &str, context: Context<'_>) -> Result<Object, Vec<Problem>> {
         if let Some(
-            DEPLOYMENT | DAEMON_SET | REPLICA_SET | STATEFUL_SET | PRIORITY_CLASS | RUNTIME_CLASS | "ConfigMap"
+            DEPLOYMENT | DAEMON_SET | JOB | REPLICA_SET | STATEFUL_SET | PRIORITY_CLASS | RUNTIME_CLASS | "ConfigMap"
             | "Secret",
         ) = self.content.get("kind").and_then(Value::as_str)
         {
@@ -632,6 +639,7 @@ fn faults_of(value: &Value) -> Vec<Fault> {
         Some(Value::String(kind)) if KINDS.contains(&kind.as_str()) => {
             let right = match kind.as_str() {
                 DEPLOYMENT | DAEMON_SET | REPLICA_SET | STATEFUL_SET => "apps/v1",
+                JOB => "batch/v1",
                 PRIORITY_CLASS => "scheduling.k8s.io/v1",
                 RUNTIME_CLASS => "node.k8s.io/v1",
                 _ => "v1",
@@ -653,8 +661,8 @@ fn faults_of(value: &Value) -> Vec<Fault> {
         },
         None | Some(Value::Null) => faults.push(fault(
             "kind",
-            "Required value: must be Pod, Deployment, DaemonSet, ReplicaSet, StatefulSet, ConfigMap, Secret, \
-             PriorityClass, RuntimeClass or List",
+            "Required value: must be Pod, Deployment, DaemonSet, Job, ReplicaSet, StatefulSet, ConfigMap, \
+             Secret, PriorityClass, RuntimeClass or List",
         )),
         Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
     }
@@ -665,10 +673,6 @@ fn faults_of(value: &Value) -> Vec<Fault> {
 fn instead_of(kind: &str) -> &'static str {
     match kind {
         "ReplicationController" => "; write a Deployment with the same spec.replicas and spec.template",
-        "Job" => {
-            "; write a Pod: give it a name, copy spec.template.spec to its spec, and set restartPolicy: OnFailure or \
-             Never"
-        }
         "CronJob" => {
             "; write a Pod: copy spec.jobTemplate.spec.template.spec to its spec, and set restartPolicy: Never; let a \
              timer on the machine add it to the manifests for each run, with a new name each time"

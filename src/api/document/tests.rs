@@ -481,7 +481,6 @@ fn d6_config_maps_and_secrets_are_read_and_no_error_shows_a_secret() {
 fn each_kind_of_workload_has_an_advice() {
     for (kind, part) in [
         ("ReplicationController", "write a Deployment with the same spec.replicas and spec.template"),
-        ("Job", "set restartPolicy: OnFailure or Never"),
         ("CronJob", "let a timer on the machine add it to the manifests"),
     ] {
         let text = format!("apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: a}}\n");
@@ -611,4 +610,89 @@ fn a_daemon_set_has_the_defaults_of_the_api_and_each_error_names_its_field() {
         let (_, problems) = read_objects(text.replacen("  template:", &to, 1).as_bytes(), PATH, CONTEXT);
         assert_eq!(problems, [], "{to}");
     }
+}
+
+const JOB: &str = "\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: load}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: a:1}]
+";
+
+#[test]
+fn y18_a_job_has_the_defaults_of_the_api_and_each_error_names_its_field() {
+    let read = |to: &str| read_objects(JOB.replacen("spec:\n", &format!("spec:\n{to}"), 1).as_bytes(), PATH, CONTEXT);
+    let (objects, problems) = read("");
+    let [Object::Workload(Workload::Job(job))] = &objects[..] else { panic!("{problems:?}") };
+    let shown = serde_json::json!(job.object.spec);
+    for (at, value) in [
+        ("/completions", serde_json::json!(1)),
+        ("/parallelism", 1.into()),
+        ("/backoffLimit", 6.into()),
+        ("/completionMode", "NonIndexed".into()),
+        ("/suspend", false.into()),
+        ("/podReplacementPolicy", "TerminatingOrFailed".into()),
+    ] {
+        assert_eq!(shown.pointer(at), Some(&value), "{at}");
+    }
+    let indexed = "  completionMode: Indexed\n  completions: 3\n";
+    let failure = |rule: &str| format!("  podFailurePolicy: {{rules: [{rule}]}}\n");
+    let codes = |codes: &str| failure(&format!("{{action: Ignore, onExitCodes: {codes}}}"));
+    let success = |rule: &str| format!("{indexed}  successPolicy: {{rules: [{rule}]}}\n");
+    for (to, found) in [
+        ("  parallelism: -1\n".to_owned(), "spec.parallelism: Invalid value: -1"),
+        (
+            "  parallelism: 1001\n".to_owned(),
+            "spec.parallelism: Invalid value: 1001: must be at most 1000 on one machine",
+        ),
+        ("  activeDeadlineSeconds: -1\n".to_owned(), "spec.activeDeadlineSeconds: Invalid value: -1"),
+        ("  completionMode: Any\n".to_owned(), "spec.completionMode: Unsupported value: \"Any\""),
+        ("  parallelism: 2\n  completionMode: Indexed\n".to_owned(), "spec.completions: Required value"),
+        (indexed.replace('3', "10001"), "must be at most 10000 on one machine"),
+        ("  backoffLimitPerIndex: 1\n".to_owned(), "requires indexed completion mode"),
+        (format!("{indexed}  maxFailedIndexes: 1\n"), "requires that `backoffLimitPerIndex` is specified"),
+        (failure("{action: Ignore}"), "specifying one of onExitCodes and onPodConditions is required"),
+        (failure("{action: Stop, onPodConditions: [{type: A}]}"), "rules[0].action: Unsupported value: \"Stop\""),
+        (failure("{action: FailIndex, onPodConditions: [{type: A}]}"), "requires the backoffLimitPerIndex to be set"),
+        (codes("{operator: In, values: [0]}"), "values: Invalid value: 0: must not be 0 for the In operator"),
+        (codes("{operator: In, values: []}"), "values: Invalid value: 0: must have 1 to 255 items"),
+        (codes("{containerName: x, operator: In, values: [1]}"), "must be one of the container or initContainer names"),
+        (
+            failure("{action: Ignore, onPodConditions: [{type: A, status: Perhaps}]}"),
+            "status: Unsupported value: \"Perhaps\"",
+        ),
+        (success("{}"), "at least one of succeededCount or succeededIndexes must be specified"),
+        (success("{succeededIndexes: '2-1'}"), "succeededIndexes: Invalid value: \"2-1\": \"2-1\": the first number"),
+        (
+            success("{succeededIndexes: '0,1', succeededCount: 3}"),
+            "succeededCount: Invalid value: 3: must be from 1 to 2",
+        ),
+        ("  manualSelector: true\n".to_owned(), "spec.selector: Required value"),
+        ("  selector: {matchLabels: {a: b}}\n".to_owned(), "`selector` not auto-generated"),
+        ("  managedBy: a.com/b\n".to_owned(), "spec.managedBy: Unsupported value"),
+    ] {
+        let (_, problems) = read(&to);
+        let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert!(all.len() == 1 && all[0].contains(found), "{to}: {all:?}");
+    }
+    let long = JOB.replace("load", &"x".repeat(62)).replacen("spec:\n", &format!("spec:\n{indexed}"), 1);
+    let (_, problems) = read_objects(long.as_bytes(), PATH, CONTEXT);
+    assert!(problems.len() == 1 && problems[0].to_string().contains("with invalid DNS label: xxx"), "{problems:?}");
+    for (from, to) in [("Never", "Always"), ("restartPolicy: Never\n      ", "")] {
+        let (_, problems) = read_objects(JOB.replacen(from, to, 1).as_bytes(), PATH, CONTEXT);
+        let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let found = "spec.template.spec.restartPolicy: Unsupported value: \"Always\"";
+        assert!(all.len() == 1 && all[0].contains(found), "{to}: {all:?}");
+    }
+    let both = format!("{indexed}  backoffLimitPerIndex: 1\n");
+    let text = JOB.replace("Never", "OnFailure").replacen("spec:\n", &format!("spec:\n{both}"), 1);
+    let (_, problems) = read_objects(text.as_bytes(), PATH, CONTEXT);
+    assert!(
+        problems.len() == 1 && problems[0].to_string().contains("when backoffLimitPerIndex is used"),
+        "{problems:?}"
+    );
 }

@@ -30,6 +30,8 @@ pub struct ManifestEdit {
     /// The number of the document that defines the object now, counted from 1 in its file. None: the object gets a
     /// new file.
     pub document: Option<u32>,
+    /// The digest that the document must have (D3). None: any.
+    pub digest: Option<String>,
     /// None: the object is removed.
     pub change: Option<ObjectChange>,
     pub node_name: String,
@@ -273,6 +275,9 @@ impl ManifestEdit {
         let Some(document) = documents.pop().filter(|d| self.is_of(d)) else {
             return Err(self.conflict(format!("{path} no longer defines this object; try again")));
         };
+        if self.digest.as_ref().is_some_and(|digest| *digest != document.digest) {
+            return Err(self.conflict(format!("{path} was changed in the meantime")));
+        }
         Ok(document)
     }
 
@@ -367,8 +372,14 @@ mod tests {
         let found = || FileFound::Link { target: "/gone".to_owned(), text: None };
         let of = |change| {
             let object = object.clone();
-            let edit =
-                ManifestEdit { object, document: Some(1), change, node_name: node_name.clone(), seen: seen.clone() };
+            let edit = ManifestEdit {
+                object,
+                document: Some(1),
+                digest: None,
+                change,
+                node_name: node_name.clone(),
+                seen: seen.clone(),
+            };
             edit.plan("/m/a.yaml", found())
         };
         assert_eq!(of(None).map(|planned| planned.outcome), Ok(EditOutcome::Removed));

@@ -4,7 +4,7 @@
 //!   and fields, for `kubectl explain`;
 //! - `path`: the target of a request; `kubelet`: the paths of a kubelet, `kubelet_request`: requests to the node's
 //!   server; `query`: its options; `accept`: the requested format; `protobuf`: bodies that are not JSON, `pod_message`:
-//!   pods, `wire`: their fields;
+//!   pods and workloads, `wire`: their fields;
 //! - `access`: the permissions of each role; `reviews`: the answers to a client that asks for its permissions;
 //! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since a
 //!   version; `pod_notes`: the pods that may have changed; `bookmarks`: schedules the bookmarks of watches;
@@ -24,6 +24,7 @@ pub mod discovery;
 pub mod edit;
 pub mod ephemeral;
 pub mod eviction;
+mod job_cells;
 pub mod json_patch;
 pub mod kubelet;
 pub mod kubelet_request;
@@ -50,6 +51,7 @@ pub mod table;
 pub mod value_size;
 pub mod versions;
 mod wire;
+mod workload_fields;
 pub mod write;
 
 /// The Kubernetes version whose API Wherry follows (its types are those of k8s-openapi's feature `v1_34`).

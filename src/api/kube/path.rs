@@ -190,7 +190,7 @@ mod tests {
             "/api/v1/nodes/n/proxy",
             "/api/v1/nodes/n/proxy/exec/a/b/c",
             "/api/v1/namespaces/a/pods/web/proxy/metrics",
-            "/openapi/v3/apis/batch/v1",
+            "/openapi/v3/apis/autoscaling/v1",
             "/../etc/passwd",
         ] {
             assert_eq!(parse(none), Err(Failure::no_such_path()), "{none}");

@@ -1,29 +1,29 @@
-//! Converts a Pod in protobuf, as newer versions of kubectl send it, to the JSON object that an older version would
+//! Converts an object in protobuf, as newer versions of kubectl send it, to the JSON object that an older version would
 //! send.
 //!
-//! `pod_fields` describes the messages of the public API (core/v1): one line for each, with the number, the JSON name
-//! and the type of each field. The fields of a field without a name belong to its parent in JSON. Types:
+//! `pod_fields` and `workload_fields` describe the messages of the public API: one line for each, with the number, the
+//! JSON name and the type of each field. The fields of a field without a name belong to its parent in JSON. Types:
 //! - `s`, `i`, `b`: a string, an integer, a boolean that clients always send; JSON omits the empty value, zero and
 //!   false;
 //! - `S`, `I`, `B`: the same for a field that can be absent;
 //! - `[]` before a type: a list; `{}`: a map from strings; `-`: a field that a client cannot set; any other type is a
 //!   message.
 
-use super::pod_fields::TABLE;
 use super::wire::{Malformed, WireValue, read_fields};
+use super::{pod_fields, workload_fields};
 use crate::api::ordered::CollectOrdered;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The deepest message of a valid Pod is at level 12.
+/// The deepest message of a valid Deployment is at level 14.
 const MAX_DEPTH: usize = 16;
 /// The maximum number of fields in a body.
 const MAX_FIELDS: usize = 100_000;
 
-/// Why a body is not a Pod.
+/// Why a body is not an object of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PodError {
+pub enum MessageError {
     /// This version of Wherry does not know the field.
     Unknown {
         message: String,
@@ -41,14 +41,16 @@ pub enum PodError {
     TooManyFields,
 }
 
-impl fmt::Display for PodError {
+impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PodError::Unknown { message, field } => write!(f, "unknown field number {field} of {message}"),
-            PodError::WrongType { message, field } => write!(f, "the field {field:?} of {message} has the wrong type"),
-            PodError::Malformed { message } => write!(f, "the message {message} is malformed"),
-            PodError::TooDeep => f.write_str("the messages are nested too deeply"),
-            PodError::TooManyFields => f.write_str("the message has too many fields"),
+            MessageError::Unknown { message, field } => write!(f, "unknown field number {field} of {message}"),
+            MessageError::WrongType { message, field } => {
+                write!(f, "the field {field:?} of {message} has the wrong type")
+            }
+            MessageError::Malformed { message } => write!(f, "the message {message} is malformed"),
+            MessageError::TooDeep => f.write_str("the messages are nested too deeply"),
+            MessageError::TooManyFields => f.write_str("the message has too many fields"),
         }
     }
 }
@@ -66,17 +68,17 @@ fn table() -> BTreeMap<&'static str, Fields> {
         let (name, fields) = line.split_once(' ')?;
         Some((name, fields.split(' ').filter_map(field).collect_map()))
     };
-    TABLE.lines().filter_map(message).collect_map()
+    pod_fields::TABLE.lines().chain(workload_fields::TABLE.lines()).filter_map(message).collect_map()
 }
 
-/// Returns the Pod in this message.
+/// Returns the object of this kind in a message. Any message of the tables is a kind.
 ///
 /// # Errors
-/// See `PodError`.
-pub fn pod(message: &[u8]) -> Result<Value, PodError> {
+/// See `MessageError`.
+pub fn object(kind: &str, message: &[u8]) -> Result<Value, MessageError> {
     let mut decoder = Decoder { table: table(), left: MAX_FIELDS };
     let mut object = Map::new();
-    decoder.message("Pod", message, 0, &mut object)?;
+    decoder.message(kind, message, 0, &mut object)?;
     Ok(object.into())
 }
 
@@ -94,21 +96,21 @@ impl Decoder {
         bytes: &[u8],
         depth: usize,
         object: &mut Map<String, Value>,
-    ) -> Result<(), PodError> {
+    ) -> Result<(), MessageError> {
         if depth > MAX_DEPTH {
-            return Err(PodError::TooDeep);
+            return Err(MessageError::TooDeep);
         }
         for field in read_fields(bytes) {
             let (number, field) = field.map_err(|Malformed| malformed(message))?;
-            self.left = self.left.checked_sub(1).ok_or(PodError::TooManyFields)?;
+            self.left = self.left.checked_sub(1).ok_or(MessageError::TooManyFields)?;
             let known = self.table.get(message).and_then(|fields| fields.get(&number)).copied();
             let Some((name, kind)) = known else {
-                return Err(PodError::Unknown { message: message.to_owned(), field: number });
+                return Err(MessageError::Unknown { message: message.to_owned(), field: number });
             };
             if kind == "-" {
                 continue;
             }
-            let wrong = || PodError::WrongType { message: message.to_owned(), field: name.to_owned() };
+            let wrong = || MessageError::WrongType { message: message.to_owned(), field: name.to_owned() };
             if name.is_empty() {
                 let WireValue::Bytes(bytes) = field else { return Err(wrong()) };
                 self.message(kind, bytes, depth + 1, object)?;
@@ -144,7 +146,13 @@ impl Decoder {
     }
 
     /// Reads an entry of a map.
-    fn entry(&mut self, message: &str, kind: &str, bytes: &[u8], depth: usize) -> Result<(String, Value), PodError> {
+    fn entry(
+        &mut self,
+        message: &str,
+        kind: &str,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<(String, Value), MessageError> {
         let (mut key, mut value) = (String::new(), None);
         for field in read_fields(bytes) {
             match field.map_err(|Malformed| malformed(message))? {
@@ -157,7 +165,7 @@ impl Decoder {
     }
 
     /// Reads a value of this type. None if the field has another type.
-    fn value(&mut self, kind: &str, field: WireValue<'_>, depth: usize) -> Result<Option<Value>, PodError> {
+    fn value(&mut self, kind: &str, field: WireValue<'_>, depth: usize) -> Result<Option<Value>, MessageError> {
         Ok(match (kind, field) {
             ("s" | "S", WireValue::Bytes(bytes)) => text(bytes).map(Value::from),
             ("i" | "I", WireValue::Number(n)) => Some(n.cast_signed().into()),
@@ -174,33 +182,33 @@ impl Decoder {
     }
 }
 
-fn malformed(message: &str) -> PodError {
-    PodError::Malformed { message: message.to_owned() }
+fn malformed(message: &str) -> MessageError {
+    MessageError::Malformed { message: message.to_owned() }
 }
 
 fn text(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).ok().map(str::to_owned)
 }
 
-fn quantity(bytes: &[u8]) -> Result<Value, PodError> {
+fn quantity(bytes: &[u8]) -> Result<Value, MessageError> {
     let mut value = String::new();
     for field in read_fields(bytes) {
         match field.map_err(|Malformed| malformed("Quantity"))? {
             (1, WireValue::Bytes(bytes)) => value = text(bytes).ok_or_else(|| malformed("Quantity"))?,
-            (field, _) => return Err(PodError::Unknown { message: "Quantity".to_owned(), field }),
+            (field, _) => return Err(MessageError::Unknown { message: "Quantity".to_owned(), field }),
         }
     }
     Ok(value.into())
 }
 
-fn int_or_string(bytes: &[u8]) -> Result<Value, PodError> {
+fn int_or_string(bytes: &[u8]) -> Result<Value, MessageError> {
     let (mut is_text, mut number, mut words) = (false, 0, String::new());
     for field in read_fields(bytes) {
         match field.map_err(|Malformed| malformed("IntOrString"))? {
             (1, WireValue::Number(kind)) => is_text = kind == 1,
             (2, WireValue::Number(n)) => number = n.cast_signed(),
             (3, WireValue::Bytes(bytes)) => words = text(bytes).ok_or_else(|| malformed("IntOrString"))?,
-            (field, _) => return Err(PodError::Unknown { message: "IntOrString".to_owned(), field }),
+            (field, _) => return Err(MessageError::Unknown { message: "IntOrString".to_owned(), field }),
         }
     }
     Ok(if is_text { words.into() } else { number.into() })
@@ -210,6 +218,10 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, PodError> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn pod(message: &[u8]) -> Result<Value, MessageError> {
+        object("Pod", message)
+    }
 
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         let mut tag = vec![number << 3 | 2];
@@ -261,6 +273,17 @@ mod tests {
     }
 
     #[test]
+    fn a_job_is_read_as_its_json_form() {
+        let container = [field(1, b"main"), field(2, b"busybox")].concat();
+        let template = field(2, &[field(2, &container), field(3, b"Never")].concat());
+        let spec = [vec![2 << 3, 3, 7 << 3, 0], field(6, &template)].concat();
+        let job = [field(1, &field(1, b"hello")), field(2, &spec), field(3, b"")].concat();
+        let pod = json!({ "containers": [{ "name": "main", "image": "busybox" }], "restartPolicy": "Never" });
+        let spec = json!({ "completions": 3, "backoffLimit": 0, "template": { "spec": pod } });
+        assert_eq!(object("Job", &job), Ok(json!({ "metadata": { "name": "hello" }, "spec": spec })));
+    }
+
+    #[test]
     fn an_unknown_field_is_an_error_with_its_message_and_number() {
         let error = pod(&field(2, &field(2, &field(99, b"x")))).unwrap_err();
         assert_eq!(error.to_string(), "unknown field number 99 of Container");
@@ -272,7 +295,8 @@ mod tests {
     #[test]
     fn the_table_is_complete() {
         let table = table();
-        assert_eq!(table.len(), TABLE.lines().count());
+        let lines = pod_fields::TABLE.lines().chain(workload_fields::TABLE.lines());
+        assert_eq!(table.len(), lines.count());
         for (message, fields) in &table {
             for (name, kind) in fields.values() {
                 let kind = kind.trim_start_matches("[]").trim_start_matches("{}");
@@ -295,6 +319,6 @@ mod tests {
         }
         // Empty messages cost little, and their number is bounded.
         let many: Vec<u8> = [2 << 3 | 2, 0].repeat(MAX_FIELDS + 1);
-        assert_eq!(pod(&many), Err(PodError::TooManyFields));
+        assert_eq!(pod(&many), Err(MessageError::TooManyFields));
     }
 }

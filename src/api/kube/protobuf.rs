@@ -1,6 +1,6 @@
 //! Reads the few protobuf bodies that kubectl sends although the server offers only JSON.
 
-use super::pod_message::{self, PodError};
+use super::pod_message::{self, MessageError};
 use super::wire::{WireValue, varint};
 use crate::api::k8s::ByteString;
 use crate::api::ordered::CollectOrdered;
@@ -8,6 +8,9 @@ use serde_json::{Map, Value, json};
 
 /// The bytes before a protobuf object of the API.
 const MAGIC: &[u8] = b"k8s\0";
+
+/// The kinds that a `kubectl create` sends completely.
+const CREATED: [&str; 3] = ["Pod", "Deployment", "Job"];
 
 /// Returns the fields of a message in their order, up to the first invalid one.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, WireValue<'_>)> {
@@ -93,14 +96,19 @@ fn unknown(body: &[u8]) -> Option<(String, &[u8])> {
     Some((text(message(body, 1)?, 2), message(body, 2).unwrap_or_default()))
 }
 
-/// Returns the Pod in a body. None if the object has another kind.
-pub fn pod(body: &[u8]) -> Option<Result<Value, PodError>> {
+/// Returns the object in a body, with its kind: a Pod or a workload. None if the object has another kind.
+pub fn object(body: &[u8]) -> Option<Result<Value, (String, MessageError)>> {
     let (kind, of) = unknown(body)?;
-    (kind == "Pod").then(|| {
-        let mut pod = pod_message::pod(of)?;
-        pod["kind"] = kind.into();
-        pod["apiVersion"] = api_version(body).into();
-        Ok(pod)
+    if !CREATED.contains(&kind.as_str()) {
+        return None;
+    }
+    Some(match pod_message::object(&kind, of) {
+        Ok(mut object) => {
+            object["kind"] = kind.into();
+            object["apiVersion"] = api_version(body).into();
+            Ok(object)
+        }
+        Err(why) => Err((kind, why)),
     })
 }
 

@@ -30,8 +30,9 @@ pub fn object(body: &[u8], media_type: &str) -> Result<Value, Failure> {
     match media_type {
         "application/json" | "" => json_body(body),
         "application/yaml" => yaml_body(body),
-        "application/vnd.kubernetes.protobuf" => match messages::pod(body) {
-            Some(pod) => pod.map_err(|e| Failure::bad_request(format!("the body is not a Pod in protobuf: {e}"))),
+        "application/vnd.kubernetes.protobuf" => match messages::object(body) {
+            Some(object) => object
+                .map_err(|(kind, why)| Failure::bad_request(format!("the body is not a {kind} in protobuf: {why}"))),
             None => {
                 let unsupported = || Failure::unsupported_media_type("application/json, application/yaml");
                 messages::to_json(body).ok_or_else(unsupported)

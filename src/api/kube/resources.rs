@@ -1,5 +1,6 @@
 //! The resources that Wherry serves.
 use crate::api::ordered::OrderSlice;
+use crate::api::workload::key::WorkloadKind;
 
 /// The kind of a resource's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +17,7 @@ pub enum Kind {
     ReplicaSet,
     DaemonSet,
     StatefulSet,
+    Job,
     ControllerRevision,
     Lease,
     PodMetrics,
@@ -23,6 +25,18 @@ pub enum Kind {
     SelfSubjectAccessReview,
     SelfSubjectRulesReview,
     SelfSubjectReview,
+}
+
+impl Kind {
+    pub fn of_workload(kind: WorkloadKind) -> Kind {
+        match kind {
+            WorkloadKind::Deployment => Kind::Deployment,
+            WorkloadKind::DaemonSet => Kind::DaemonSet,
+            WorkloadKind::Job => Kind::Job,
+            WorkloadKind::ReplicaSet => Kind::ReplicaSet,
+            WorkloadKind::StatefulSet => Kind::StatefulSet,
+        }
+    }
 }
 
 /// The properties of a resource that discovery shows.
@@ -222,6 +236,19 @@ pub static RESOURCES: &[Resource] = &[
         subresources: &[],
     },
     Resource {
+        kind: Kind::Job,
+        group: "batch",
+        version: "v1",
+        plural: "jobs",
+        singular: "job",
+        kind_name: "Job",
+        namespaced: true,
+        short_names: &[],
+        categories: &["all"],
+        verbs: READ_AND_WRITE,
+        subresources: &[Subresource { name: "status", kind_name: "Job", verbs: &["get"] }],
+    },
+    Resource {
         kind: Kind::SelfSubjectReview,
         group: "authentication.k8s.io",
         version: "v1",
@@ -386,7 +413,7 @@ mod tests {
             let before = RESOURCES[..at].iter().rposition(|r| r.group == resource.group);
             assert!(before.is_none_or(|b| b + 1 == at), "{}", resource.plural);
         }
-        assert_eq!(groups().len(), 8);
+        assert_eq!(groups().len(), 9);
         assert_eq!(Resource::of(Kind::Lease).qualified(), "leases.coordination.k8s.io");
         assert_eq!(Resource::of(Kind::NodeMetrics).api_version(), "metrics.k8s.io/v1beta1");
     }

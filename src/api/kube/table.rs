@@ -1,6 +1,7 @@
 //! Formats objects as rows of a table (meta/v1, Table), with the columns of an API server. kubectl prints the cells
 //! as they are.
 
+use super::job_cells::job_cells;
 use super::pod_row::{Row, flag, list, since, text};
 use super::resources::Kind;
 use super::scale;
@@ -126,6 +127,17 @@ const STATEFUL_SET: &[Column] = &[
     wide("Images", "Images of the containers in the template."),
 ];
 
+const JOB: &[Column] = &[
+    NAME,
+    column("Status", "Condition of the Job."),
+    column("Completions", "Number of pods that have succeeded, and number of completions."),
+    column("Duration", "Time from the start of the Job to its end."),
+    AGE,
+    wide("Containers", "Names of the containers in the template."),
+    wide("Images", "Images of the containers in the template."),
+    wide("Selector", "Label selector of the pods."),
+];
+
 const CONTROLLER_REVISION: &[Column] = &[
     NAME,
     column("Controller", "Object to which the revision belongs."),
@@ -149,6 +161,7 @@ fn columns(kind: Kind) -> &'static [Column] {
         Kind::ReplicaSet => REPLICA_SET,
         Kind::DaemonSet => DAEMON_SET,
         Kind::StatefulSet => STATEFUL_SET,
+        Kind::Job => JOB,
         Kind::ControllerRevision => CONTROLLER_REVISION,
         Kind::Namespace => const { &[NAME, column("Status", "Phase of the namespace."), AGE] },
         Kind::ConfigMap => const { &[NAME, number("Data", "Number of entries."), AGE] },
@@ -217,8 +230,8 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         }
         Kind::Node => node_cells(object, name(), age()),
         Kind::Event => event_cells(object, name(), now),
-        Kind::Deployment | Kind::ReplicaSet | Kind::DaemonSet | Kind::StatefulSet => {
-            workload_cells(kind, object, name(), age())
+        Kind::Deployment | Kind::ReplicaSet | Kind::DaemonSet | Kind::StatefulSet | Kind::Job => {
+            workload_cells(kind, object, name(), age(), now)
         }
         Kind::ControllerRevision => {
             let revision = object["revision"].as_i64().unwrap_or_default();
@@ -241,11 +254,12 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
     }
 }
 
-fn workload_cells(kind: Kind, object: &Value, name: Value, age: Value) -> Vec<Value> {
+fn workload_cells(kind: Kind, object: &Value, name: Value, age: Value, now: Timestamp) -> Vec<Value> {
     let count = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or_default();
     let (wanted, ready) = (count("/spec/replicas"), count("/status/readyReplicas"));
     let counts = match kind {
         Kind::StatefulSet => vec![format!("{ready}/{wanted}").into()],
+        Kind::Job => job_cells(object, now).to_vec(),
         Kind::DaemonSet => vec![
             count("/status/desiredNumberScheduled").into(),
             count("/status/currentNumberScheduled").into(),

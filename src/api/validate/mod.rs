@@ -9,6 +9,7 @@ pub(crate) mod daemon_set;
 pub(crate) mod deployment;
 mod environment;
 mod ephemeral;
+pub(crate) mod job;
 mod network;
 mod part_of_byte;
 mod placement;

@@ -117,6 +117,17 @@ pub(crate) fn in_template(template: &PodTemplateSpec, check: fn(&Pod) -> Vec<Fau
     faults
 }
 
+/// Checks the template of pods that end.
+pub(super) fn ending_template(template: &PodTemplateSpec, faults: &mut Faults) {
+    faults.0.extend(in_template(template, pod));
+    let root = At::Root;
+    let at = root.field("spec");
+    let (at, spec) = (at.field("template"), template.spec.as_ref());
+    let at = at.field("spec");
+    let policy = spec.and_then(|spec| spec.restart_policy.as_deref());
+    one_of(policy, &["OnFailure", "Never"], at.field("restartPolicy"), faults);
+}
+
 /// Checks the template of pods that run for ever. `of`: the kind in the message of an error.
 pub(super) fn template(template: &PodTemplateSpec, of: &str, faults: &mut Faults) {
     faults.0.extend(in_template(template, pod));

@@ -9,6 +9,7 @@ use std::fmt;
 pub enum WorkloadKind {
     Deployment,
     DaemonSet,
+    Job,
     ReplicaSet,
     StatefulSet,
 }
@@ -21,12 +22,28 @@ pub struct WorkloadKey {
 }
 
 impl WorkloadKind {
-    pub const ALL: [WorkloadKind; 4] =
-        [WorkloadKind::Deployment, WorkloadKind::DaemonSet, WorkloadKind::ReplicaSet, WorkloadKind::StatefulSet];
+    pub const ALL: [WorkloadKind; 5] = [
+        WorkloadKind::Deployment,
+        WorkloadKind::DaemonSet,
+        WorkloadKind::Job,
+        WorkloadKind::ReplicaSet,
+        WorkloadKind::StatefulSet,
+    ];
 
     /// Returns the kind with this name.
     pub fn of(name: &str) -> Option<WorkloadKind> {
         WorkloadKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Returns the value of `apiVersion` in a manifest.
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            WorkloadKind::Job => "batch/v1",
+            WorkloadKind::Deployment
+            | WorkloadKind::DaemonSet
+            | WorkloadKind::ReplicaSet
+            | WorkloadKind::StatefulSet => "apps/v1",
+        }
     }
 
     /// Returns the value of `kind` in a manifest.
@@ -34,6 +51,7 @@ impl WorkloadKind {
         match self {
             WorkloadKind::Deployment => "Deployment",
             WorkloadKind::DaemonSet => "DaemonSet",
+            WorkloadKind::Job => "Job",
             WorkloadKind::ReplicaSet => "ReplicaSet",
             WorkloadKind::StatefulSet => "StatefulSet",
         }

@@ -3,6 +3,9 @@
 pub mod daemon_set;
 pub mod deployment;
 pub mod head;
+pub mod indexes;
+pub mod job;
+pub mod job_pod;
 pub mod key;
 pub mod label_selector;
 pub mod portion;
@@ -17,6 +20,7 @@ use crate::api::source::Source;
 use daemon_set::DaemonSet;
 use deployment::Deployment;
 use head::WorkloadHead;
+use job::Job;
 use key::WorkloadKey;
 use replica_set::ReplicaSet;
 use stateful_set::StatefulSet;
@@ -28,6 +32,7 @@ use std::rc::Rc;
 pub enum Workload {
     Deployment(Rc<Deployment>),
     DaemonSet(Rc<DaemonSet>),
+    Job(Rc<Job>),
     ReplicaSet(Rc<ReplicaSet>),
     StatefulSet(Rc<StatefulSet>),
 }
@@ -37,6 +42,7 @@ impl Workload {
         match self {
             Workload::Deployment(of) => &of.head,
             Workload::DaemonSet(of) => &of.head,
+            Workload::Job(of) => &of.head,
             Workload::ReplicaSet(of) => &of.head,
             Workload::StatefulSet(of) => &of.head,
         }
@@ -46,6 +52,9 @@ impl Workload {
     pub fn immutable_difference(&self, later: &Workload) -> Option<&'static str> {
         if self.selector() != later.selector() {
             return Some("spec.selector");
+        }
+        if let (Workload::Job(of), Workload::Job(later)) = (self, later) {
+            return of.immutable_difference(later);
         }
         let (Workload::StatefulSet(of), Workload::StatefulSet(later)) = (self, later) else { return None };
         if of.service_name() != later.service_name() {
@@ -58,6 +67,7 @@ impl Workload {
         match self {
             Workload::Deployment(of) => of.selector(),
             Workload::DaemonSet(of) => of.selector(),
+            Workload::Job(of) => of.selector(),
             Workload::ReplicaSet(of) => of.selector(),
             Workload::StatefulSet(of) => of.selector(),
         }

@@ -1,6 +1,6 @@
 //! A pod that is created from a template.
 
-use super::key::WorkloadKey;
+use super::key::{WorkloadKey, WorkloadKind};
 use super::{stateful_set, template};
 use crate::api::defaults;
 use crate::api::document::context::Context;
@@ -16,8 +16,7 @@ const MAX_PREFIX: usize = 58;
 /// The controller of a pod, and the revision of its template.
 #[derive(Clone, Copy, Debug)]
 pub struct PodOwner<'a> {
-    /// `ReplicaSet`, `DaemonSet` or `StatefulSet`, all of `apps/v1`.
-    pub kind: &'static str,
+    pub kind: WorkloadKind,
     /// The name of a pod begins with this name.
     pub name: &'a FullName,
     pub uid: &'a Uid,
@@ -43,8 +42,8 @@ pub fn new(owner: PodOwner<'_>, template: &PodTemplateSpec, end: &str, random: S
         labels: Some(labels),
         annotations: of_template.annotations,
         owner_references: Some(vec![OwnerReference {
-            api_version: "apps/v1".to_owned(),
-            kind: owner.kind.to_owned(),
+            api_version: owner.kind.api_version().to_owned(),
+            kind: owner.kind.name().to_owned(),
             name: owner.name.name.to_string(),
             uid: owner.uid.to_string(),
             controller: Some(true),

@@ -267,6 +267,10 @@ impl Engine {
             Some(Owner::Certificate) => self.identity_done(op, &result),
             Some(Owner::Cordon) => self.cordon_recorded(op, result),
             Some(Owner::Workload(key)) => self.workloads.recorded(&key, result.is_ok(), self.now.boot),
+            Some(Owner::ManifestRemoval(key)) => {
+                let Engine { workloads, now, outbox, .. } = self;
+                workloads.manifest_removed(&key, result, *now, outbox);
+            }
             Some(Owner::InForce) => self.desired.in_force.written(result.is_ok(), self.now.boot),
             Some(Owner::ManifestRecords) => self.manifests_recorded(result.map(|_| ())),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),

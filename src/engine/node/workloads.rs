@@ -14,7 +14,7 @@ use crate::engine::effect::Effect;
 use crate::engine::pod::worker::Worker;
 use crate::engine::workloads::Workloads;
 use crate::engine::workloads::inputs::WorkloadInputs;
-use crate::engine::workloads::revision::SeenPod;
+use crate::engine::workloads::revision::{SeenEnd, SeenPod};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -57,10 +57,13 @@ impl Engine {
         }
     }
 
-    /// Notes the pods whose published states have changed.
+    /// Notes the pods whose published states have changed, and those that have ended.
     fn note_published(&mut self) {
         for (uid, _) in self.outbox.published() {
             self.workloads.pod_changed(uid);
+        }
+        for uid in self.outbox.take_ended() {
+            self.workloads.pod_changed(&uid);
         }
     }
 
@@ -81,6 +84,7 @@ impl Engine {
             rng,
             outbox,
             seen: &seen,
+            status: &|uid: &Uid| workers.get(uid).map(|worker| &worker.shown.status),
             is_gone: &is_gone,
             is_taken: &is_taken,
             accept: &accept,
@@ -116,7 +120,13 @@ impl Engine {
 fn seen(worker: &Worker) -> SeenPod {
     let status = &worker.shown.status;
     SeenPod {
-        has_ended: worker.ending.end.is_terminal(),
+        end: match () {
+            // Y1: after an eviction, for example, it starts again under its name.
+            () if worker.demand.runs_again() => SeenEnd::Open,
+            () if worker.ending.end.is_terminal() => SeenEnd::Ended,
+            () if worker.admission.is_rejected_for_good(worker.pod.as_ref()) => SeenEnd::Rejected,
+            () => SeenEnd::Open,
+        },
         runs: status.phase.as_deref() == Some("Running"),
         is_ready: status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True"),
         restarts: restarts(status),

@@ -3,6 +3,7 @@
 use super::controller::Controller;
 use super::daemon_set::Daemon;
 use super::deployment::Rollout;
+use super::job::JobRun;
 use super::record::StoredWorkload;
 use super::replica_set::Replication;
 use super::stateful_set::Sequence;
@@ -15,6 +16,7 @@ use serde::Serialize;
 pub enum AnyController {
     Deployment(Box<Rollout>),
     DaemonSet(Box<Daemon>),
+    Job(Box<JobRun>),
     ReplicaSet(Box<Replication>),
     StatefulSet(Box<Sequence>),
 }
@@ -30,6 +32,7 @@ impl AnyController {
                 let base = stored.map(|stored| stored.base);
                 AnyController::DaemonSet(Box::new(Daemon::new(of.clone(), base, now, outbox)))
             }
+            Workload::Job(of) => AnyController::Job(Box::new(JobRun::new(of.clone(), stored, now, outbox))),
             Workload::ReplicaSet(of) => {
                 let base = stored.map(|stored| stored.base);
                 AnyController::ReplicaSet(Box::new(Replication::new(of.clone(), base, now, outbox)))
@@ -44,6 +47,7 @@ impl AnyController {
         match self {
             AnyController::Deployment(rollout) => &**rollout,
             AnyController::DaemonSet(daemon) => &**daemon,
+            AnyController::Job(run) => &**run,
             AnyController::ReplicaSet(replication) => &**replication,
             AnyController::StatefulSet(sequence) => &**sequence,
         }
@@ -53,6 +57,7 @@ impl AnyController {
         match self {
             AnyController::Deployment(rollout) => &mut **rollout,
             AnyController::DaemonSet(daemon) => &mut **daemon,
+            AnyController::Job(run) => &mut **run,
             AnyController::ReplicaSet(replication) => &mut **replication,
             AnyController::StatefulSet(sequence) => &mut **sequence,
         }
@@ -65,7 +70,15 @@ impl AnyController {
             (AnyController::DaemonSet(daemon), Workload::DaemonSet(of)) => daemon.change(of.clone()),
             (AnyController::ReplicaSet(replication), Workload::ReplicaSet(of)) => replication.change(of.clone()),
             (AnyController::StatefulSet(sequence), Workload::StatefulSet(of)) => sequence.change(of.clone()),
-            (_, _) => {}
+            (AnyController::Job(run), Workload::Job(of)) => run.change(of.clone()),
+            (
+                AnyController::Deployment(_)
+                | AnyController::DaemonSet(_)
+                | AnyController::Job(_)
+                | AnyController::ReplicaSet(_)
+                | AnyController::StatefulSet(_),
+                _,
+            ) => {}
         }
     }
 }

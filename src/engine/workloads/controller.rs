@@ -4,7 +4,8 @@ use super::history::History;
 use super::inputs::WorkloadInputs;
 use super::progress::RolloutCondition;
 use super::record::StoredBase;
-use crate::api::k8s::ObjectMeta;
+use super::revision::NO_HASH;
+use crate::api::k8s::{ObjectMeta, PodTemplateSpec};
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -32,6 +33,14 @@ pub trait Controller {
     /// Takes over a pod of an earlier run, which may have deleted it.
     fn adopt(&mut self, hash: &str, pod: &Rc<Pod>, is_deleted: bool, now: Now) {
         self.state_mut().adopt(hash, pod, is_deleted, now);
+    }
+
+    /// Takes over the published states of the pods, and forgets old ones that have ended. Returns true if there were
+    /// any.
+    fn observe(&mut self, inputs: &WorkloadInputs<'_>) -> bool {
+        let history = &mut self.state_mut().history;
+        history.observe(inputs);
+        history.forget_ended()
     }
 
     /// Compares the object with its pods. Returns true if pods were created or deleted. `room`: how many pods may be
@@ -110,6 +119,11 @@ impl ControllerState {
         self.record.changed();
     }
 
+    /// Returns true if the record has the present content.
+    pub fn is_recorded(&self) -> bool {
+        self.record.is_done()
+    }
+
     /// Returns a number that changes whenever the API has to show something else.
     pub fn version(&self) -> u64 {
         self.version
@@ -168,6 +182,18 @@ impl ControllerState {
             self.shown_changed();
         }
         is_new
+    }
+
+    /// Makes this template that of new pods, for an object without roll-outs.
+    pub fn set_only_template(&mut self, template: &Rc<PodTemplateSpec>, now: Wall) {
+        match self.history.revisions.first_mut() {
+            Some(own) if Rc::ptr_eq(&own.template, template) => {}
+            Some(own) => own.set_template(template),
+            None => {
+                self.history.choose(NO_HASH, template, now);
+                self.record_changed();
+            }
+        }
     }
 
     /// Forgets old revisions. `kept`: the hash of one that is needed without pods.

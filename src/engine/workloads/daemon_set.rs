@@ -197,7 +197,7 @@ impl Daemon {
             return false;
         };
         let owner = PodOwner {
-            kind: WorkloadKind::DaemonSet.name(),
+            kind: WorkloadKind::DaemonSet,
             name: self.daemon_set.head.name(),
             uid: &self.daemon_set.head.uid,
             hash: Some((template::REVISION_LABEL, &newest.hash)),

@@ -163,15 +163,22 @@ impl History {
         self.revisions.iter().map(StoredRevision::of).collect()
     }
 
-    /// Takes over the published states of the pods. Returns true if pods were deleted.
-    pub fn observe(&mut self, inputs: &WorkloadInputs<'_>) -> bool {
-        let mut changed = false;
+    /// Takes over the published states of the pods.
+    pub fn observe(&mut self, inputs: &WorkloadInputs<'_>) {
         for revision in &mut self.revisions {
-            changed |= revision.observe(inputs.seen, inputs.is_gone, inputs.now.boot);
+            revision.observe(inputs.seen, inputs.is_gone, inputs.now.boot);
         }
         let is_known = |replica: &Replica| replica.state.is_ready() || replica.state == ReplicaState::Ended;
         let all_known = self.revisions.iter().flat_map(|revision| revision.replicas.values()).all(is_known);
         self.settling.take_if(|until| all_known || *until <= inputs.now.boot);
+    }
+
+    /// Deletes the oldest pods of each revision that have ended. Returns true if there were any.
+    pub fn forget_ended(&mut self) -> bool {
+        let mut changed = false;
+        for revision in &mut self.revisions {
+            changed |= revision.forget_ended();
+        }
         changed
     }
 

@@ -2,7 +2,7 @@
 
 use super::revision::{Replica, Revision, SeenPod};
 use crate::api::document::context::Context;
-use crate::api::k8s::PodSpec;
+use crate::api::k8s::{PodSpec, PodStatus};
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::time::Now;
@@ -27,6 +27,8 @@ pub struct WorkloadInputs<'a> {
     pub outbox: &'a mut Outbox,
     /// Returns the published state of a pod; None for a pod without a worker.
     pub seen: &'a dyn Fn(&Uid) -> Option<SeenPod>,
+    /// Returns the published status of a pod.
+    pub status: &'a dyn Fn(&Uid) -> Option<&'a PodStatus>,
     /// Returns true if nothing of a deleted pod is left.
     pub is_gone: &'a dyn Fn(&Uid) -> bool,
     /// Returns true if a pod has this UID, or a pod with this name has not ended yet.
@@ -43,6 +45,8 @@ pub enum NameEnd {
     Random,
     /// The number of a StatefulSet's pod.
     Ordinal(u32),
+    /// The index of a Job's pod, and random characters.
+    Indexed(u32),
 }
 
 /// Makes a pod of a revision. The random numbers may repeat those of an earlier run, so they are drawn until the pod
@@ -66,6 +70,7 @@ pub fn create_pod(
         let end = match end {
             NameEnd::Random => template::suffix(inputs.rng.draw()),
             NameEnd::Ordinal(ordinal) => ordinal.to_string(),
+            NameEnd::Indexed(index) => format!("{index}-{}", template::suffix(inputs.rng.draw())),
         };
         let random: String = (0..4).map(|_| format!("{:016x}", inputs.rng.draw())).collect();
         let pod = replica::new(owner, &revision.template, &end, random, context);
@@ -78,7 +83,7 @@ pub fn create_pod(
         }
     }
     Err(match end {
-        NameEnd::Random => "no name is free".to_owned(),
+        NameEnd::Random | NameEnd::Indexed(_) => "no name is free".to_owned(),
         NameEnd::Ordinal(ordinal) => format!("another pod has the name {}-{ordinal}", owner.name.name),
     })
 }

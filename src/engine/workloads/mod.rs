@@ -1,7 +1,7 @@
-//! The objects that create pods: Deployments, DaemonSets, ReplicaSets and StatefulSets. Each has a controller in a file
-//! with its name (`controller` is what they have in common), which owns the `history` of its revisions and their pods.
-//! `rolling` is the arithmetic of a roll-out, `progress` has the conditions, `record` what the disk keeps, and `shown`
-//! the objects that the API shows.
+//! The objects that create pods: Deployments, DaemonSets, Jobs, ReplicaSets and StatefulSets. Each has a controller in
+//! a file with its name (`controller` is what they have in common), which owns the `history` of its revisions and their
+//! pods. `rolling` is the arithmetic of a roll-out, `progress` has the conditions, `record` what the disk keeps, and
+//! `shown` the objects that the API shows.
 //!
 //! The manifests define the workloads. The pods that a controller creates are desired like the pods of manifests
 //! (`engine/desired`), and their workers know nothing of it.
@@ -12,12 +12,14 @@ pub mod daemon_set;
 pub mod deployment;
 pub mod history;
 pub mod inputs;
+pub mod job;
 pub mod progress;
 pub mod record;
 pub mod replica_set;
 pub mod revision;
 pub mod rolling;
 pub mod shown;
+mod shown_fields;
 pub mod stateful_set;
 
 use crate::api::names::{FullName, Uid};
@@ -28,6 +30,8 @@ use crate::api::time::{Boot, Now};
 use crate::api::workload::key::{WorkloadKey, WorkloadKind};
 use crate::api::workload::{Workload, replica};
 use crate::engine::effect::{RecordChange, Severity};
+use crate::engine::event::Answer;
+use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
 use crate::engine::owner::Owner;
 use any_controller::AnyController;
@@ -146,7 +150,7 @@ impl Workloads {
         let touched = std::mem::take(&mut self.touched);
         let mut changed = false;
         for (_, one) in self.all.iter_mut().filter(|(key, _)| touched.contains(*key)) {
-            changed |= one.get_mut().state_mut().history.observe(inputs);
+            changed |= one.get_mut().observe(inputs);
         }
         let there = self.all.values().map(|one| one.get().state().history.pods_there()).sum();
         let mut room = MAX_PODS.saturating_sub(there);
@@ -168,8 +172,24 @@ impl Workloads {
 
     /// Handles the end of writing the record of a workload.
     pub fn recorded(&mut self, key: &WorkloadKey, well: bool, now: Boot) {
-        if let Some(one) = self.all.get_mut(key) {
-            one.get_mut().state_mut().recorded(well, now);
+        let Some(one) = self.all.get_mut(key) else { return };
+        one.get_mut().state_mut().recorded(well, now);
+        // A Job forgets pods whose results are on disk.
+        if let AnyController::Job(_) = one {
+            self.touched.insert(key.clone());
+        }
+    }
+
+    /// Handles the end of removing the manifest of a workload.
+    pub fn manifest_removed(
+        &mut self,
+        key: &WorkloadKey,
+        result: Result<Answer, OpError>,
+        now: Now,
+        outbox: &mut Outbox,
+    ) {
+        if let Some(AnyController::Job(run)) = self.all.get_mut(key) {
+            run.manifest_removed(result.err().map(|why| why.to_string()), now, outbox);
         }
     }
 

@@ -138,6 +138,10 @@ impl RolloutCondition {
         true
     }
 
+    pub fn is_true(&self) -> bool {
+        self.status == "True"
+    }
+
     /// Returns the condition in its form in the API.
     pub fn object(&self, type_: &str) -> DeploymentCondition {
         DeploymentCondition {

@@ -1,5 +1,6 @@
 //! The record of a workload: its revisions, which the manifest does not contain. Its pods have records of their own.
 
+use super::job::phase::StoredJob;
 use super::progress::StoredProgress;
 use super::revision::Revision;
 use crate::api::document::from_value;
@@ -16,9 +17,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The kinds of these records. A key is, for example, `deployments/<uid>`.
-pub const KINDS: [&str; 4] = [
+pub const KINDS: [&str; 5] = [
     kind(WorkloadKind::Deployment),
     kind(WorkloadKind::DaemonSet),
+    kind(WorkloadKind::Job),
     kind(WorkloadKind::ReplicaSet),
     kind(WorkloadKind::StatefulSet),
 ];
@@ -38,6 +40,7 @@ pub struct StoredWorkload {
 pub enum StoredOwn {
     Deployment(StoredRollout),
     DaemonSet,
+    Job(StoredJob),
     ReplicaSet,
     StatefulSet(StoredSequence),
 }
@@ -114,6 +117,7 @@ const fn kind(of: WorkloadKind) -> &'static str {
     match of {
         WorkloadKind::Deployment => "deployments",
         WorkloadKind::DaemonSet => "daemonsets",
+        WorkloadKind::Job => "jobs",
         WorkloadKind::ReplicaSet => "replicasets",
         WorkloadKind::StatefulSet => "statefulsets",
     }
@@ -143,6 +147,7 @@ pub fn read(key: &str, text: &str) -> Option<Result<StoredWorkload, RecordError>
         let own = match of {
             WorkloadKind::Deployment => StoredOwn::Deployment(fields::take(&mut all)?),
             WorkloadKind::DaemonSet => StoredOwn::DaemonSet,
+            WorkloadKind::Job => StoredOwn::Job(fields::take(&mut all)?),
             WorkloadKind::ReplicaSet => StoredOwn::ReplicaSet,
             WorkloadKind::StatefulSet => StoredOwn::StatefulSet(fields::take(&mut all)?),
         };

@@ -5,10 +5,11 @@ use super::controller::{Controller, ControllerState};
 use super::inputs::{NameEnd, WorkloadInputs, create_pod};
 use super::progress::RolloutCondition;
 use super::record::{self, StoredBase, StoredOwn};
-use super::revision::Revision;
+use super::revision::{NO_HASH, Revision};
 use crate::api::pod::Pod;
 use crate::api::time::Now;
 use crate::api::workload::head::WorkloadHead;
+use crate::api::workload::key::WorkloadKind;
 use crate::api::workload::replica::{self, PodOwner};
 use crate::api::workload::replica_set::ReplicaSet;
 use crate::api::workload::template;
@@ -16,9 +17,6 @@ use crate::engine::effect::Subject;
 use crate::engine::outbox::Outbox;
 use serde::Serialize;
 use std::rc::Rc;
-
-/// The hash of its only revision: the pods have no label for one.
-const NO_HASH: &str = "";
 
 #[derive(Debug, Serialize)]
 pub struct Replication {
@@ -58,7 +56,7 @@ impl Controller for Replication {
     }
 
     fn step(&mut self, room: &mut usize, inputs: &mut WorkloadInputs<'_>) -> bool {
-        self.take_template(inputs);
+        self.state.set_only_template(&self.replica_set.head.template, inputs.now.wall);
         self.state.history.revisions[0].wanted = self.replica_set.replicas();
         let (changed, failure) = adjust(&mut self.state, 0, &self.replica_set.head, room, inputs);
         self.state.note_failure(failure, inputs);
@@ -96,19 +94,6 @@ impl Replication {
     /// Returns the conditions, by their types.
     pub fn conditions(&self) -> Vec<(&'static str, &RolloutCondition)> {
         self.state.failure().into_iter().collect()
-    }
-
-    /// Makes the present template that of new pods.
-    fn take_template(&mut self, inputs: &WorkloadInputs<'_>) {
-        let template = &self.replica_set.head.template;
-        match self.state.history.revisions.first_mut() {
-            Some(own) if Rc::ptr_eq(&own.template, template) => {}
-            Some(own) => own.set_template(template),
-            None => {
-                self.state.history.choose(NO_HASH, template, inputs.now.wall);
-                self.state.record_changed();
-            }
-        }
     }
 
     fn count(&mut self, inputs: &WorkloadInputs<'_>) {
@@ -164,7 +149,7 @@ pub fn adjust(
 
 fn owner<'a>(set: &'a Revision, head: &'a WorkloadHead) -> PodOwner<'a> {
     PodOwner {
-        kind: "ReplicaSet",
+        kind: WorkloadKind::ReplicaSet,
         name: &set.name,
         uid: &set.uid,
         hash: (set.hash != NO_HASH).then_some((template::HASH_LABEL, &*set.hash)),

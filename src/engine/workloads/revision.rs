@@ -20,6 +20,9 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// *(ours)* The number of pods that have ended and stay visible, for each revision.
 const ENDED: usize = 3;
 
+/// The hash of the only revision of an object without roll-outs: a ReplicaSet or a Job.
+pub const NO_HASH: &str = "";
+
 #[derive(Debug, Serialize)]
 pub struct Revision {
     /// `NAMESPACE/WORKLOAD-HASH`.
@@ -73,10 +76,20 @@ pub enum ReplicaState {
 /// The published state of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenPod {
-    pub has_ended: bool,
+    pub end: SeenEnd,
     pub runs: bool,
     pub is_ready: bool,
     pub restarts: u32,
+}
+
+/// Whether a pod will never run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeenEnd {
+    Open,
+    /// All containers have ended for good (W7).
+    Ended,
+    /// The node does not admit the pod (A3).
+    Rejected,
 }
 
 impl ReplicaState {
@@ -94,7 +107,7 @@ impl ReplicaState {
 
     fn after(self, seen: Option<SeenPod>, now: Boot) -> ReplicaState {
         match (self, seen) {
-            (_, Some(SeenPod { has_ended: true, .. })) => ReplicaState::Ended,
+            (_, Some(SeenPod { end: SeenEnd::Ended, .. })) => ReplicaState::Ended,
             (ReplicaState::Ready { since, .. }, Some(SeenPod { is_ready: true, restarts, .. })) => {
                 ReplicaState::Ready { since, restarts }
             }
@@ -105,11 +118,11 @@ impl ReplicaState {
     }
 }
 
-/// Returns the name and the UID of the revision with this hash. A ReplicaSet is its own revision.
+/// Returns the name and the UID of the revision with this hash. A ReplicaSet or a Job is its own revision.
 pub fn identity(owner: &WorkloadKey, hash: &str) -> (FullName, Uid) {
     let name = FullName::new(&owner.name.namespace, &format!("{}-{hash}", owner.name.name));
     let kind = match owner.kind {
-        WorkloadKind::ReplicaSet => return (owner.name.clone(), owner.uid()),
+        WorkloadKind::ReplicaSet | WorkloadKind::Job => return (owner.name.clone(), owner.uid()),
         WorkloadKind::Deployment => "ReplicaSet",
         WorkloadKind::DaemonSet | WorkloadKind::StatefulSet => "ControllerRevision",
     };
@@ -148,18 +161,12 @@ impl Revision {
         self.replicas.insert(pod.uid.clone(), Replica { pod, number, state: ReplicaState::Pending });
     }
 
-    /// Takes over the published states of the pods. Returns true if pods were deleted.
-    pub fn observe(
-        &mut self,
-        seen: impl Fn(&Uid) -> Option<SeenPod>,
-        is_gone: impl Fn(&Uid) -> bool,
-        now: Boot,
-    ) -> bool {
+    /// Takes over the published states of the pods.
+    pub fn observe(&mut self, seen: impl Fn(&Uid) -> Option<SeenPod>, is_gone: impl Fn(&Uid) -> bool, now: Boot) {
         for (uid, replica) in &mut self.replicas {
             replica.state = replica.state.after(seen(uid), now);
         }
         self.leaving.retain(|uid, _| !is_gone(uid));
-        self.forget_ended()
     }
 
     /// Deletes a pod.
@@ -170,7 +177,7 @@ impl Revision {
     }
 
     /// Deletes the oldest pods that have ended. Returns true if there were any.
-    fn forget_ended(&mut self) -> bool {
+    pub fn forget_ended(&mut self) -> bool {
         let mut ended: Vec<(u64, Uid)> = Vec::new();
         for (uid, replica) in &self.replicas {
             if replica.state == ReplicaState::Ended {
@@ -300,8 +307,9 @@ mod tests {
             let number = set.replicas.len() as u64;
             set.add(pod(name, None), number);
         }
-        let ended = SeenPod { has_ended: true, runs: false, is_ready: false, restarts: 0 };
-        assert!(set.observe(|_| Some(ended), |_| false, Boot(0)));
+        let ended = SeenPod { end: SeenEnd::Ended, runs: false, is_ready: false, restarts: 0 };
+        set.observe(|_| Some(ended), |_| false, Boot(0));
+        assert!(set.forget_ended() && !set.forget_ended());
         assert_eq!(set.replicas.keys().map(Uid::as_str).collect::<Vec<_>>(), ["c", "d", "e"]);
         assert_eq!(set.count(), 0);
     }

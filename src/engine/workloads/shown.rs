@@ -1,17 +1,18 @@
 //! Workloads and their revisions as objects of the API.
 
 use super::any_controller::AnyController;
-use super::controller::{Controller, ControllerState};
+use super::controller::Controller;
 use super::daemon_set::Daemon;
 use super::deployment::Rollout;
+use super::job::shown::job as job_object;
 use super::progress::{RolloutCondition, whole};
 use super::replica_set::Replication;
 use super::revision::Revision;
+use super::shown_fields::{complete, shown_template, some};
 use super::stateful_set::Sequence;
 use crate::api::k8s::{
     self, DaemonSetCondition, DaemonSetStatus, DeploymentCondition, DeploymentStatus, LabelSelector, ObjectMeta,
-    OwnerReference, PodTemplateSpec, ReplicaSetCondition, ReplicaSetSpec, ReplicaSetStatus, StatefulSetCondition,
-    StatefulSetStatus,
+    OwnerReference, ReplicaSetCondition, ReplicaSetSpec, ReplicaSetStatus, StatefulSetCondition, StatefulSetStatus,
 };
 use crate::api::time::Boot;
 use crate::api::workload::head::WorkloadHead;
@@ -29,6 +30,7 @@ pub fn object(of: &AnyController) -> Value {
     match of {
         AnyController::Deployment(of) => json!(deployment(of)),
         AnyController::DaemonSet(of) => json!(daemon_set(of)),
+        AnyController::Job(of) => json!(job_object(of)),
         AnyController::ReplicaSet(of) => json!(replica_set(of)),
         AnyController::StatefulSet(of) => json!(stateful_set(of)),
     }
@@ -38,6 +40,7 @@ pub fn object(of: &AnyController) -> Value {
 pub fn revision(of: &AnyController, revision: &Revision, now: Boot) -> Value {
     match of {
         AnyController::Deployment(of) => json!(revision_of_deployment(of, revision, now)),
+        AnyController::Job(of) => json!(job_object(of)),
         AnyController::ReplicaSet(of) => json!(replica_set(of)),
         AnyController::DaemonSet(of) => controller_revision(revision, of.head()),
         AnyController::StatefulSet(of) => controller_revision(revision, of.head()),
@@ -158,12 +161,6 @@ fn stateful_set(sequence: &Sequence) -> k8s::StatefulSet {
     object
 }
 
-/// Sets the fields that the manifest does not have.
-fn complete(metadata: &mut ObjectMeta, state: &ControllerState) {
-    metadata.creation_timestamp = state.created.timestamp().map(whole);
-    metadata.generation = Some(state.generation);
-}
-
 fn of_daemon_set(condition: &RolloutCondition, type_: &str) -> DaemonSetCondition {
     let DeploymentCondition { last_transition_time, message, reason, status, type_, .. } = condition.object(type_);
     DaemonSetCondition { last_transition_time, message, reason, status, type_ }
@@ -245,22 +242,4 @@ fn revision_of_deployment(rollout: &Rollout, set: &Revision, now: Boot) -> k8s::
         terminating_replicas: some(u32::try_from(set.leaving.len()).unwrap_or(u32::MAX)),
     };
     k8s::ReplicaSet { metadata, spec: Some(spec), status: Some(status) }
-}
-
-/// Returns a number of the status. As in an API server, zero is absent.
-fn some(count: u32) -> Option<i32> {
-    i32::try_from(count).ok().filter(|count| *count > 0)
-}
-
-/// Returns a template with more labels and the default DNS policy, which the stored template lacks.
-fn shown_template(template: &PodTemplateSpec, more: &[(&str, &str)]) -> PodTemplateSpec {
-    let mut template = template.clone();
-    if !more.is_empty() {
-        let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
-        labels.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-    }
-    if let Some(spec) = &mut template.spec {
-        spec.dns_policy.get_or_insert_with(|| "ClusterFirst".to_owned());
-    }
-    template
 }

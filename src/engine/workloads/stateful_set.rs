@@ -233,7 +233,7 @@ impl Sequence {
         let at = of_current.unwrap_or(revisions.len().saturating_sub(1));
         let Some(revision) = revisions.get(at) else { return Err("the StatefulSet has no template".to_owned()) };
         let owner = PodOwner {
-            kind: WorkloadKind::StatefulSet.name(),
+            kind: WorkloadKind::StatefulSet,
             name: self.head().name(),
             uid: &self.head().uid,
             hash: Some((template::REVISION_LABEL, &revision.name.name)),

@@ -452,3 +452,19 @@ fn y11_an_idle_deployment_causes_no_wake_ups() {
     plain.run(600);
     assert!(with <= plain.observed.steps - before + 2, "{with} steps, {} without", plain.observed.steps - before);
 }
+
+#[test]
+fn y1_an_evicted_pod_is_not_replaced_but_starts_again() {
+    let mut w = deployed(2);
+    let names = pod_names(web(&w).expect("the Deployment"));
+    w.ask(Request::Cordon { on: true });
+    w.run(1);
+    let uid = w.shown_uid(names.first().expect("a pod"));
+    w.ask(Request::Evict { uid: Uid::from(uid.as_str()), grace: None });
+    w.run(120);
+    assert_eq!((running(&w), w.notices("SuccessfulCreate").len()), (1, 2), "{}", w.trace());
+    w.ask(Request::Cordon { on: false });
+    w.until("both are available", 60, |w| counts(w)[3] == 2);
+    assert_eq!(pod_names(web(&w).expect("the Deployment")), names);
+    w.assert_well();
+}

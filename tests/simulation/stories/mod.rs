@@ -36,6 +36,7 @@ mod image_gc;
 mod images;
 mod init;
 mod isolation;
+mod jobs;
 mod kills;
 mod kubectl;
 mod lock;

@@ -129,6 +129,7 @@ impl World {
             Effect::Files { op, call } => self.files_call(op, call),
             Effect::Cgroup { op, call } => self.cgroup_call(op, &call),
             Effect::StoreManifests { op, updates } => self.store_manifests(op, updates),
+            Effect::RemoveManifest { op, removed } => self.remove_manifest(op, &removed),
             Effect::ManifestNews(_) => {}
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, sandboxes),
             Effect::Volumes { op, call, timeout } => self.volumes_call(op, &call, timeout),

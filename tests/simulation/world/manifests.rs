@@ -16,6 +16,7 @@ use wherry::api::manifest_report::{
 use wherry::api::pod::Pod;
 use wherry::api::priority;
 use wherry::engine::desired::conflict::Common;
+use wherry::engine::effect::RemovedManifest;
 use wherry::engine::effect::RuntimeCall;
 use wherry::engine::event::{Answer, Event};
 use wherry::engine::op::{Code, OpError, OpId};
@@ -450,6 +451,18 @@ impl World {
         self.define_workload("DaemonSet", name, spec, pod);
     }
 
+    /// Writes a Job in a file of its own. `spec`: its spec without the template.
+    pub fn define_job(&mut self, name: &str, spec: &str, pod: &str) {
+        let text = format!(
+            "{{apiVersion: batch/v1, kind: Job, metadata: {{name: {name}}}, spec: {{{spec}, template: {{spec: {{{pod}}}}}}}}}"
+        );
+        self.manifests_change(|w| drop(w.manifests.workloads.insert(file_of("Job", name), text)));
+    }
+
+    pub fn remove_job(&mut self, name: &str) {
+        self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("Job", name))));
+    }
+
     /// Writes a ReplicaSet in a file of its own.
     pub fn define_replica_set(&mut self, name: &str, spec: &str, pod: &str) {
         self.define_workload("ReplicaSet", name, spec, pod);
@@ -591,6 +604,23 @@ impl World {
         self.manifests.stored += 1;
         self.begin(op);
         self.at(2 * MS + self.disk.delay, Item::ManifestRecords { key, updates });
+    }
+
+    /// Removes the file of a workload, unless it has other objects too.
+    pub(super) fn remove_manifest(&mut self, op: OpId, removed: &RemovedManifest) {
+        self.note(|| format!("  < {op} remove the manifest of {}", removed.of));
+        self.begin(op);
+        let file = removed.source.path.rsplit('/').next().unwrap_or_default().to_owned();
+        let is_shared = self.manifests.workloads.get(&file).is_some_and(|text| text.contains("---"));
+        let result = match () {
+            () if is_shared => Err(OpError::Refused(format!("{file} defines other objects too"))),
+            () if self.goes_wrong("no removal of", &file, 4) => Err(OpError::Unknown("the file is read-only".into())),
+            () => Ok(Answer::Ok),
+        };
+        if result.is_ok() {
+            self.manifests_change(|w| drop(w.manifests.workloads.remove(&file)));
+        }
+        self.at(2 * MS, Item::Answer { key: (self.process.life, op), result });
     }
 
     /// The disk stores the records of files, or fails after some of them.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 #[derive(Default)]
 pub struct Processes {
-    /// By `pod/container`: the lives of its instances in order; the last one repeats.
+    /// By `pod/container`, or `*/container` for all pods: the lives of its instances in order; the last one repeats.
     pub lives: BTreeMap<String, VecDeque<Life>>,
     /// How long the runtime does not show an end, in ms.
     pub exit_lag: u64,
@@ -18,6 +18,8 @@ impl Processes {
     /// The life of a new instance of a container.
     pub(super) fn life_of(&mut self, c: &Container, chaos: Option<&mut Chaos>) -> Life {
         let key = format!("{}/{}", c.pod_name.name, c.name);
+        let of_all = format!("*/{}", c.name);
+        let key = if self.lives.contains_key(&of_all) { of_all } else { key };
         if let Some(turns) = self.lives.get_mut(&key) {
             return match turns.len() {
                 0 => Life::FOREVER,

@@ -44,6 +44,11 @@ impl PodAdmission {
         self.rejection() == Some(&Cause::node_shutdown()) && !pod.is_some_and(|pod| pod.is_from_api_server())
     }
 
+    /// A3: returns true if the pod will never be admitted.
+    pub fn is_rejected_for_good(&self, pod: Option<&Rc<Pod>>) -> bool {
+        self.rejection().is_some() && !self.is_rejected_for_now(pod)
+    }
+
     /// Returns the rejection for the record. A rejection that ends with the shutdown is not recorded.
     pub(super) fn recorded_rejection(&self, pod: Option<&Rc<Pod>>) -> Option<&Cause> {
         self.rejection().filter(|_| !self.is_rejected_for_now(pod))

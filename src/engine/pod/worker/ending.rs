@@ -44,15 +44,23 @@ impl Ending {
         Termination { began, grace_deadline, cause: self.cause.clone(), undesired }
     }
 
-    /// W7: records the terminal status, so that the pod stays ended when its dead containers are removed.
-    pub(super) fn record_terminal(&mut self, state: &State, demand: &Demand, ops: &Operations, record: &mut PodRecord) {
+    /// W7: records the terminal status, so that the pod stays ended when its dead containers are removed. Returns true
+    /// if it was not recorded before.
+    pub(super) fn record_terminal(
+        &mut self,
+        state: &State,
+        demand: &Demand,
+        ops: &Operations,
+        record: &mut PodRecord,
+    ) -> bool {
         let shown = matches!(state, State::Finished(finished) if finished.shown);
         let settled = ops.background_is_empty() && !ops.is_active() && shown;
         if self.end == (End::Terminal { recorded: true }) || !demand.stays() || !settled {
-            return;
+            return false;
         }
         self.end = End::Terminal { recorded: true };
         record.update();
+        true
     }
 }
 

@@ -341,7 +341,9 @@ impl Worker {
             ctx.slots.leave(&self.uid);
         }
         self.update_status(entry, ctx);
-        self.ending.record_terminal(&self.state, &self.demand, &self.ops, &mut self.record);
+        if self.ending.record_terminal(&self.state, &self.demand, &self.ops, &mut self.record) {
+            ctx.outbox.note_end(&self.uid);
+        }
         if self.state.is_over() {
             self.demand.answer_kills(ctx.outbox);
         }
