@@ -2,7 +2,7 @@
 //! exactly one `Event::Done`.
 
 use super::runtime::SandboxCall;
-use super::{Agent, Reporting, cluster, credentials, identity, logs, manifests, paths};
+use super::{Agent, Reporting, cluster, credentials, identity, logs, manifests, paths, time_zones};
 use crate::adapters::cgroups::CgroupResult;
 use crate::adapters::cri::requests::HostDns;
 use crate::adapters::host::levels;
@@ -32,6 +32,7 @@ impl Agent {
             Effect::Files { op, call } => self.events.extend(self.disk.use_files(op, call, &mut self.jobs, now)),
             Effect::Cgroup { op, call } => self.call_cgroups(op, call, now),
             Effect::StoreManifests { op, updates } => self.store_manifests(op, updates, now),
+            Effect::ReadTimeZone { op, name } => time_zones::read(op, name, &mut self.jobs, now),
             Effect::RemoveManifest { op, removed } => {
                 manifests::remove(removed, op, self.manifests.directory(), &mut self.jobs, now);
             }

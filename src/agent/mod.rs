@@ -57,6 +57,7 @@ mod sources;
 mod start;
 mod stopping;
 pub mod system_check;
+mod time_zones;
 mod tokens;
 mod views;
 

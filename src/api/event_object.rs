@@ -17,6 +17,7 @@ pub enum InvolvedKind {
     StatefulSet,
     ReplicaSet,
     Job,
+    CronJob,
 }
 
 impl InvolvedKind {
@@ -29,6 +30,7 @@ impl InvolvedKind {
             InvolvedKind::StatefulSet => ("StatefulSet", "apps/v1"),
             InvolvedKind::ReplicaSet => ("ReplicaSet", "apps/v1"),
             InvolvedKind::Job => ("Job", "batch/v1"),
+            InvolvedKind::CronJob => ("CronJob", "batch/v1"),
         }
     }
 }

@@ -40,8 +40,9 @@ reasons! {
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
     // Events of workloads.
-    BackoffLimitExceeded Completed FailedCreate FailedDelete FailedIndexes FailedPlacement MaxFailedIndexesExceeded
-    PodFailurePolicy ReplacingInPlace Resumed ScalingReplicaSet SuccessfulCreate SuccessfulDelete Suspended
+    BackoffLimitExceeded Completed FailedCreate FailedDelete FailedIndexes FailedPlacement JobAlreadyActive
+    MaxFailedIndexesExceeded MissSchedule MissingJob PodFailurePolicy ReplacingInPlace Resumed SawCompletedJob
+    ScalingReplicaSet SuccessfulCreate SuccessfulDelete Suspended TooManyMissedTimes UnknownTimeZone
     // Events of the node.
     AgentCrashed ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired
     CertificateIssued CertificateNotApproved CertificateNotRenewed CertificateRenewed Conflict ConflictEnded

@@ -115,6 +115,8 @@ pub enum Effect {
     /// Remove the file of this object's manifest. Answer: `Ok`, also if it is not there. It is an error if the document
     /// has another digest (D3), or if the file defines other objects too.
     RemoveManifest { op: OpId, removed: RemovedManifest },
+    /// Read the file of a time zone. `name`: None for that of the machine. Answer: `TimeZone`.
+    ReadTimeZone { op: OpId, name: Option<String> },
     /// Write log lines about manifests.
     ManifestNews(ManifestNews),
     /// P8: watch the init process of a container or sandbox of the pod. `Watched` reports whether that succeeded.
@@ -489,6 +491,7 @@ impl Subject {
 
     pub fn workload(of: &WorkloadKey) -> Subject {
         let kind = match of.kind {
+            WorkloadKind::CronJob => InvolvedKind::CronJob,
             WorkloadKind::Deployment => InvolvedKind::Deployment,
             WorkloadKind::DaemonSet => InvolvedKind::DaemonSet,
             WorkloadKind::Job => InvolvedKind::Job,

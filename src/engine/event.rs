@@ -218,6 +218,8 @@ pub enum Answer {
     CertificateRequest(certificate::SigningRequest),
     /// The certificate that was stored.
     Certificate(InUse),
+    /// The file of a time zone (RFC 8536). None: there is none.
+    TimeZone(Option<Box<[u8]>>),
     Preparing(bool),
     Inhibited(bool),
     /// A new lock is held; the previous one is closed.

@@ -27,6 +27,11 @@ pub enum Owner {
     Workload(WorkloadKey),
     /// The removal of the manifest of a workload.
     ManifestRemoval(WorkloadKey),
+    /// The time zone of a CronJob. `name`: None for that of the machine.
+    TimeZone {
+        of: WorkloadKey,
+        name: Option<String>,
+    },
     /// A user's command in a container.
     Exec,
     /// A request for the URL of a stream.

@@ -71,6 +71,7 @@ impl KubectlApi {
         }
         if let (Some(live), None) = (&live, &source) {
             return Ok(match write::controller(live) {
+                Some(_) if key.kind == Kind::Job => delete_created_job(key, live, &options),
                 Some(_) if live.pointer("/metadata/deletionTimestamp").is_none() => delete_replica(key, live, &options),
                 _ => delete_again(key, live.clone(), &options),
             });
@@ -115,6 +116,20 @@ fn delete_replica(key: Key, live: &Value, options: &ChangeOptions) -> NextStep {
     let log = format!("verb=delete pod={}/{} replica=true", key.namespace, key.name);
     let request = Request::DeleteReplica { uid, grace: options.grace };
     NextStep::Ask { request, after: AfterAnswer::DeletedAgain { key, live: live.clone() }, log }
+}
+
+/// Handles the deletion of a Job that a CronJob has created.
+fn delete_created_job(key: Key, live: &Value, options: &ChangeOptions) -> NextStep {
+    if options.dry_run {
+        return NextStep::Respond(ApiResponse::json(live));
+    }
+    let of = FullName::new(&key.namespace, &key.name);
+    let log = format!("verb=delete job={of} created=true");
+    NextStep::Ask {
+        request: Request::DeleteJob { of },
+        after: AfterAnswer::DeletedAgain { key, live: live.clone() },
+        log,
+    }
 }
 
 impl ChangeOptions {

@@ -176,7 +176,7 @@ impl KubectlApi {
             let kind = Kind::of_workload(workload.kind);
             let of_revision = match workload.kind {
                 WorkloadKind::Deployment | WorkloadKind::ReplicaSet => Kind::ReplicaSet,
-                WorkloadKind::Job => Kind::Job,
+                WorkloadKind::CronJob | WorkloadKind::Job => Kind::Job,
                 WorkloadKind::DaemonSet | WorkloadKind::StatefulSet => Kind::ControllerRevision,
             };
             let state = controller.get().state();

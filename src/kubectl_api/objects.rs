@@ -83,6 +83,7 @@ impl KubectlApi {
             | Kind::ReplicaSet
             | Kind::DaemonSet
             | Kind::Job
+            | Kind::CronJob
             | Kind::StatefulSet
             | Kind::ControllerRevision => workload(snapshot, key.kind, &FullName::new(namespace, name)),
             Kind::Lease => (namespace == LEASES && name == snapshot.node_name).then(|| {
@@ -188,9 +189,14 @@ pub(super) fn in_force(engine: &Engine, key: &Key) -> Option<(Source, String)> {
     };
     match key.kind {
         Kind::Pod => engine.manifest_of(&name).map(|pod| (pod.source.clone(), pod.digest.clone())),
-        Kind::Deployment | Kind::DaemonSet | Kind::Job | Kind::ReplicaSet | Kind::StatefulSet => {
+        Kind::Deployment | Kind::DaemonSet | Kind::Job | Kind::CronJob | Kind::ReplicaSet | Kind::StatefulSet => {
             let kind = WorkloadKind::of(Resource::of(key.kind).kind_name)?;
-            let head = engine.workloads().get(&WorkloadKey::new(kind, name))?.get().head();
+            let controller = engine.workloads().get(&WorkloadKey::new(kind, name))?;
+            // A CronJob has created it.
+            if controller.creator().is_some() {
+                return None;
+            }
+            let head = controller.get().head();
             Some((head.source.clone(), head.digest.clone()))
         }
         Kind::ConfigMap => data(DataKind::ConfigMap),

@@ -58,8 +58,8 @@ pub enum AfterAnswer {
     Evicted(String),
     /// Responds to a change to the node.
     Cordoned,
-    /// Responds to the deletion, with a grace period, of a pod that is already terminating. `live` is the pod before
-    /// the deletion.
+    /// Responds to the deletion of an object without a manifest: of a pod that is already terminating, with a grace
+    /// period, of a pod of a workload, or of a Job of a CronJob. `live` is the object before the deletion.
     DeletedAgain {
         key: Key,
         live: Value,

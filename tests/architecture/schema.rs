@@ -4,7 +4,7 @@
 
 use super::pod_fields::{Row, row_of, rows};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -172,6 +172,7 @@ fn types() -> Types {
     trace::<DaemonSet>("apps/v1", "DaemonSet", &types);
     trace::<StatefulSet>("apps/v1", "StatefulSet", &types);
     trace::<Job>("batch/v1", "Job", &types);
+    trace::<CronJob>("batch/v1", "CronJob", &types);
     trace::<ControllerRevision>("apps/v1", "ControllerRevision", &types);
     trace::<Lease>("coordination.k8s.io/v1", "Lease", &types);
     types.into_inner()

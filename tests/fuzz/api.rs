@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn body(input: &[u8]) {
     let _ = protobuf::object(input);
-    for kind in ["Pod", "Deployment", "Job"] {
+    for kind in ["Pod", "Deployment", "Job", "CronJob"] {
         let _ = pod_message::object(kind, input);
     }
     let Some(object) = protobuf::to_json(input) else { return };

@@ -11,6 +11,7 @@ mod admission;
 mod against_api_server;
 mod cgroups;
 mod crash;
+mod cron_jobs;
 mod daemon_sets;
 mod deployments;
 mod device_plugins;

@@ -116,6 +116,7 @@ impl World {
                 }
             }
             Request::Cordon { .. }
+            | Request::DeleteJob { .. }
             | Request::Retry { .. }
             | Request::Ephemeral(_)
             | Request::Exec(_)

@@ -10,3 +10,4 @@ pub mod levels;
 pub mod machine;
 pub mod machine_identity;
 pub mod memory_pressure;
+pub mod time_zone;

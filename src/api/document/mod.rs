@@ -1,6 +1,6 @@
 //! Parses a manifest file into objects. It supports YAML and JSON, several documents per file, and the kinds `Pod`,
-//! `Deployment`, `DaemonSet`, `Job`, `ReplicaSet`, `StatefulSet`, `ConfigMap`, `Secret`, `PriorityClass`,
-//! `RuntimeClass`, `List` and `PodList`.
+//! `CronJob`, `Deployment`, `DaemonSet`, `Job`, `ReplicaSet`, `StatefulSet`, `ConfigMap`, `Secret`,
+//! `PriorityClass`, `RuntimeClass`, `List` and `PodList`.
 //!
 //! Parsing has two steps, so that unchanged documents are not processed again. `parse` returns the documents as plain
 //! values, each with its digest. Only an error in the format of the file (invalid YAML, a duplicate key, too large)
@@ -24,6 +24,7 @@ use crate::api::runtime_class::RuntimeClass;
 use crate::api::source::Source;
 use crate::api::system_credentials::{self, Credentials};
 use crate::api::workload::Workload;
+use crate::api::workload::cron_job::{self, CronJob};
 use crate::api::workload::daemon_set::{self, DaemonSet};
 use crate::api::workload::deployment::{self, Deployment};
 use crate::api::workload::job::{self, Job};
@@ -56,8 +57,9 @@ const MAX_MESSAGE: usize = 2000;
 const MAX_WALKED: usize = 16 * MAX_BYTES;
 
 /// The supported kinds.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "Pod",
+    CRON_JOB,
     DEPLOYMENT,
     DAEMON_SET,
     JOB,
@@ -70,6 +72,7 @@ const KINDS: [&str; 12] = [
     "List",
     "PodList",
 ];
+const CRON_JOB: &str = WorkloadKind::CronJob.name();
 const DEPLOYMENT: &str = WorkloadKind::Deployment.name();
 const DAEMON_SET: &str = WorkloadKind::DaemonSet.name();
 const JOB: &str = WorkloadKind::Job.name();
@@ -353,6 +356,10 @@ impl Document {
     /// All errors of the document. After a type error, nothing else is checked.
     pub fn object(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Object, Vec<Problem>> {
         let made = match self.content.get("kind").and_then(Value::as_str) {
+            Some(CRON_JOB) => {
+                let make = |object, source, digest| Workload::CronJob(Rc::new(CronJob::new(object, source, digest)));
+                self.workload(path, cron_job::complete, validate::cron_job::cron_job, make)
+            }
             Some(DEPLOYMENT) => {
                 let make =
                     |object, source, digest| Workload::Deployment(Rc::new(Deployment::new(object, source, digest)));
@@ -401,8 +408,8 @@ impl Document {
     /// The content does not match the types.
     pub fn recorded(&self, path: &str, context: Context<'_>) -> Result<Object, Vec<Problem>> {
         if let Some(
-            DEPLOYMENT | DAEMON_SET | JOB | REPLICA_SET | STATEFUL_SET | PRIORITY_CLASS | RUNTIME_CLASS | "ConfigMap"
-            | "Secret",
+            CRON_JOB | DEPLOYMENT | DAEMON_SET | JOB | REPLICA_SET | STATEFUL_SET | PRIORITY_CLASS | RUNTIME_CLASS
+            | "ConfigMap" | "Secret",
         ) = self.content.get("kind").and_then(Value::as_str)
         {
             return self.object(path, None, context);
@@ -638,11 +645,9 @@ fn faults_of(value: &Value) -> Vec<Fault> {
     match value.get("kind") {
         Some(Value::String(kind)) if KINDS.contains(&kind.as_str()) => {
             let right = match kind.as_str() {
-                DEPLOYMENT | DAEMON_SET | REPLICA_SET | STATEFUL_SET => "apps/v1",
-                JOB => "batch/v1",
                 PRIORITY_CLASS => "scheduling.k8s.io/v1",
                 RUNTIME_CLASS => "node.k8s.io/v1",
-                _ => "v1",
+                kind => WorkloadKind::of(kind).map_or("v1", WorkloadKind::api_version),
             };
             match value.get("apiVersion") {
                 Some(Value::String(version)) if version == right => {}
@@ -661,7 +666,7 @@ fn faults_of(value: &Value) -> Vec<Fault> {
         },
         None | Some(Value::Null) => faults.push(fault(
             "kind",
-            "Required value: must be Pod, Deployment, DaemonSet, Job, ReplicaSet, StatefulSet, ConfigMap, \
+            "Required value: must be Pod, Deployment, DaemonSet, StatefulSet, ReplicaSet, Job, CronJob, ConfigMap, \
              Secret, PriorityClass, RuntimeClass or List",
         )),
         Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
@@ -673,10 +678,6 @@ fn faults_of(value: &Value) -> Vec<Fault> {
 fn instead_of(kind: &str) -> &'static str {
     match kind {
         "ReplicationController" => "; write a Deployment with the same spec.replicas and spec.template",
-        "CronJob" => {
-            "; write a Pod: copy spec.jobTemplate.spec.template.spec to its spec, and set restartPolicy: Never; let a \
-             timer on the machine add it to the manifests for each run, with a new name each time"
-        }
         _ => "",
     }
 }

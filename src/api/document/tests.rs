@@ -478,18 +478,13 @@ fn d6_config_maps_and_secrets_are_read_and_no_error_shows_a_secret() {
 }
 
 #[test]
-fn each_kind_of_workload_has_an_advice() {
-    for (kind, part) in [
-        ("ReplicationController", "write a Deployment with the same spec.replicas and spec.template"),
-        ("CronJob", "let a timer on the machine add it to the manifests"),
-    ] {
-        let text = format!("apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: a}}\n");
-        let (_, found) = read(text.as_bytes(), PATH, CONTEXT);
-        let [problem] = &found[..] else { panic!("{found:?}") };
-        let text = problem.to_string();
-        assert!(text.starts_with(&format!("/m/web.yaml:2: kind: {kind} is not supported yet; ")), "{text}");
-        assert!(text.contains(part), "{text}");
-    }
+fn a_workload_that_is_not_supported_has_an_advice() {
+    let text = "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: a}\n";
+    let (_, found) = read(text.as_bytes(), PATH, CONTEXT);
+    let [problem] = &found[..] else { panic!("{found:?}") };
+    let text = problem.to_string();
+    assert!(text.starts_with("/m/web.yaml:2: kind: ReplicationController is not supported yet; "), "{text}");
+    assert!(text.contains("write a Deployment with the same spec.replicas and spec.template"), "{text}");
 }
 
 #[test]
@@ -695,4 +690,71 @@ fn y18_a_job_has_the_defaults_of_the_api_and_each_error_names_its_field() {
         problems.len() == 1 && problems[0].to_string().contains("when backoffLimitPerIndex is used"),
         "{problems:?}"
     );
+}
+
+const CRON_JOB: &str = "\
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: tick}
+spec:
+  schedule: 30 6 * * mon-fri
+  jobTemplate:
+    metadata: {labels: {app: tick}}
+    spec:
+      template:
+        spec:
+          restartPolicy: Never
+          containers: [{name: main, image: a:1}]
+";
+
+#[test]
+fn y20_a_cron_job_has_the_defaults_of_the_api_and_each_error_names_its_field() {
+    let read = |from: &str, to: &str| read_objects(CRON_JOB.replacen(from, to, 1).as_bytes(), PATH, CONTEXT);
+    let (objects, problems) = read("", "");
+    let [Object::Workload(Workload::CronJob(of))] = &objects[..] else { panic!("{problems:?}") };
+    let shown = serde_json::json!(of.object.spec);
+    for (at, value) in [
+        ("/concurrencyPolicy", serde_json::json!("Allow")),
+        ("/suspend", false.into()),
+        ("/successfulJobsHistoryLimit", 3.into()),
+        ("/failedJobsHistoryLimit", 1.into()),
+    ] {
+        assert_eq!(shown.pointer(at), Some(&value), "{at}");
+    }
+    let job = of.job("2026-01-02T06:30:00Z".parse().expect("a time"), &jiff::tz::TimeZone::UTC);
+    let object = serde_json::json!(job.whole());
+    for (at, value) in [
+        ("/metadata/name", serde_json::json!("tick-29455590")),
+        ("/metadata/labels/app", "tick".into()),
+        ("/metadata/annotations/batch.kubernetes.io~1cronjob-scheduled-timestamp", "2026-01-02T06:30:00Z".into()),
+        ("/metadata/ownerReferences/0/name", "tick".into()),
+        ("/spec/completions", 1.into()),
+        ("/spec/template/spec/containers/0/image", "a:1".into()),
+    ] {
+        assert_eq!(object.pointer(at), Some(&value), "{at}");
+    }
+    let spec = |line: &str| ("spec:\n", format!("spec:\n  {line}\n"));
+    let job = |line: &str| ("    spec:\n", format!("    spec:\n      {line}\n"));
+    for ((from, to), found) in [
+        (("30 6 * * mon-fri", "\"\"".to_owned()), "spec.schedule: Required value"),
+        (("30 6 * * mon-fri", "30 6 * * mon-".to_owned()), "spec.schedule: Invalid value: \"30 6 * * mon-\""),
+        (("30 6", "TZ=UTC 30 6".to_owned()), "use timeZone field instead"),
+        (spec("timeZone: \"\""), "spec.timeZone: Invalid value: \"\""),
+        (spec("timeZone: Europe//Berlin"), "spec.timeZone: Invalid value"),
+        (spec("timeZone: ../../etc/passwd"), "spec.timeZone: Invalid value"),
+        (spec("concurrencyPolicy: Maybe"), "spec.concurrencyPolicy: Unsupported value: \"Maybe\""),
+        (spec("startingDeadlineSeconds: -1"), "spec.startingDeadlineSeconds: Invalid value: -1"),
+        (spec("failedJobsHistoryLimit: -1"), "spec.failedJobsHistoryLimit: Invalid value: -1"),
+        (spec("failedJobsHistoryLimit: 101"), "must be at most 100 on one machine"),
+        (job("manualSelector: true"), "spec.jobTemplate.spec.manualSelector: Unsupported value"),
+        (job("selector: {matchLabels: {a: b}}"), "spec.jobTemplate.spec.selector: Invalid value"),
+        (job("completions: -1"), "spec.jobTemplate.spec.completions: Invalid value: -1"),
+        (("Never", "Always".to_owned()), "spec.jobTemplate.spec.template.spec.restartPolicy: Unsupported value"),
+        (("{app: tick}", "{app: _}".to_owned()), "spec.jobTemplate.metadata.labels"),
+        (("name: tick", format!("name: {}", "x".repeat(53))), "must be no more than 52 characters"),
+    ] {
+        let (objects, problems) = read(from, &to);
+        let text = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert!(objects.is_empty() && text.contains(found), "{to}: {text}");
+    }
 }

@@ -1,11 +1,39 @@
 //! The objects that create pods which end: `batch/v1`.
 
 use super::definition::kubernetes_types;
-use super::metadata::{LabelSelector, ObjectMeta};
+use super::metadata::{LabelSelector, ObjectMeta, ObjectReference};
 use super::scalars::Time;
 use super::workloads::PodTemplateSpec;
 
 kubernetes_types! {
+    CronJob of "batch/v1" {
+        metadata: ObjectMeta = "metadata",
+        spec: Option<CronJobSpec> = "spec",
+        status: Option<CronJobStatus> = "status",
+    }
+
+    CronJobSpec {
+        concurrency_policy: Option<String> = "concurrencyPolicy",
+        failed_jobs_history_limit: Option<i32> = "failedJobsHistoryLimit",
+        job_template: JobTemplateSpec = "jobTemplate",
+        schedule: String = "schedule",
+        starting_deadline_seconds: Option<i64> = "startingDeadlineSeconds",
+        successful_jobs_history_limit: Option<i32> = "successfulJobsHistoryLimit",
+        suspend: Option<bool> = "suspend",
+        time_zone: Option<String> = "timeZone",
+    }
+
+    CronJobStatus {
+        active: Option<Vec<ObjectReference>> = "active",
+        last_schedule_time: Option<Time> = "lastScheduleTime",
+        last_successful_time: Option<Time> = "lastSuccessfulTime",
+    }
+
+    JobTemplateSpec {
+        metadata: Option<ObjectMeta> = "metadata",
+        spec: Option<JobSpec> = "spec",
+    }
+
     Job of "batch/v1" {
         metadata: ObjectMeta = "metadata",
         spec: Option<JobSpec> = "spec",

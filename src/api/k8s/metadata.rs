@@ -54,6 +54,16 @@ kubernetes_types! {
         values: Option<Vec<String>> = "values",
     }
 
+    ObjectReference {
+        api_version: Option<String> = "apiVersion",
+        field_path: Option<String> = "fieldPath",
+        kind: Option<String> = "kind",
+        name: Option<String> = "name",
+        namespace: Option<String> = "namespace",
+        resource_version: Option<String> = "resourceVersion",
+        uid: Option<String> = "uid",
+    }
+
     LocalObjectReference {
         name: String = "name",
     }

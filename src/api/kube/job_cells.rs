@@ -1,12 +1,25 @@
-//! The cells of a Job in a table.
+//! The cells of a Job and of a CronJob in a table.
 
-use super::pod_row::{list, since, text};
+use super::pod_row::{flag, list, since, text};
 use jiff::Timestamp;
 use serde_json::Value;
 
 /// Returns the status, the completions and the duration of a Job.
 pub(super) fn job_cells(job: &Value, now: Timestamp) -> [Value; 3] {
     [status(job).into(), completions(job).into(), duration(job, now).into()]
+}
+
+/// Returns the schedule, the time zone, the suspension, the active Jobs and the time since the last one of a CronJob.
+pub(super) fn cron_job_cells(cron_job: &Value, now: Timestamp) -> [Value; 5] {
+    let zone = Some(text(cron_job, "/spec/timeZone")).filter(|zone| !zone.is_empty());
+    let last = text(cron_job, "/status/lastScheduleTime").parse().ok();
+    [
+        text(cron_job, "/spec/schedule").into(),
+        zone.unwrap_or("<none>").into(),
+        if flag(cron_job, "/spec/suspend") { "True" } else { "False" }.into(),
+        list(cron_job, "/status/active").len().into(),
+        last.map_or_else(|| "<none>".to_owned(), |last| since(last, now)).into(),
+    ]
 }
 
 /// Returns the condition that says most about the Job, in the order of kubectl.
@@ -52,5 +65,17 @@ mod tests {
             "startTime": "2026-01-02T03:00:00Z", "completionTime": "2026-01-02T03:00:05Z"}});
         assert_eq!(cells(job), ["Complete", "0/1 of 2", "5s"]);
         assert_eq!(cells(json!({"spec": {"completions": 1}})), ["Running", "0/1", ""]);
+    }
+
+    #[test]
+    fn a_cron_job_is_shown_as_kubectl_shows_it() {
+        let now = "2026-01-02T03:10:00Z".parse().expect("a time");
+        let mut cron_job = json!({"spec": {"schedule": "*/5 * * * *", "suspend": false}});
+        let new: [Value; 5] = ["*/5 * * * *".into(), "<none>".into(), "False".into(), 0.into(), "<none>".into()];
+        assert_eq!(cron_job_cells(&cron_job, now), new);
+        cron_job["spec"]["timeZone"] = "Europe/Berlin".into();
+        cron_job["status"] = json!({"active": [{"name": "a"}], "lastScheduleTime": "2026-01-02T03:05:00Z"});
+        let [_, zone, _, active, last] = cron_job_cells(&cron_job, now);
+        assert_eq!([zone, active, last], [Value::from("Europe/Berlin"), 1.into(), "5m".into()]);
     }
 }

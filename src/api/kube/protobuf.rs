@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 const MAGIC: &[u8] = b"k8s\0";
 
 /// The kinds that a `kubectl create` sends completely.
-const CREATED: [&str; 3] = ["Pod", "Deployment", "Job"];
+const CREATED: [&str; 4] = ["Pod", "Deployment", "Job", "CronJob"];
 
 /// Returns the fields of a message in their order, up to the first invalid one.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, WireValue<'_>)> {

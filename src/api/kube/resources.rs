@@ -18,6 +18,7 @@ pub enum Kind {
     DaemonSet,
     StatefulSet,
     Job,
+    CronJob,
     ControllerRevision,
     Lease,
     PodMetrics,
@@ -30,6 +31,7 @@ pub enum Kind {
 impl Kind {
     pub fn of_workload(kind: WorkloadKind) -> Kind {
         match kind {
+            WorkloadKind::CronJob => Kind::CronJob,
             WorkloadKind::Deployment => Kind::Deployment,
             WorkloadKind::DaemonSet => Kind::DaemonSet,
             WorkloadKind::Job => Kind::Job,
@@ -234,6 +236,19 @@ pub static RESOURCES: &[Resource] = &[
         categories: &[],
         verbs: READ,
         subresources: &[],
+    },
+    Resource {
+        kind: Kind::CronJob,
+        group: "batch",
+        version: "v1",
+        plural: "cronjobs",
+        singular: "cronjob",
+        kind_name: "CronJob",
+        namespaced: true,
+        short_names: &["cj"],
+        categories: &["all"],
+        verbs: READ_AND_WRITE,
+        subresources: &[Subresource { name: "status", kind_name: "CronJob", verbs: &["get"] }],
     },
     Resource {
         kind: Kind::Job,

@@ -1,7 +1,7 @@
 //! Formats objects as rows of a table (meta/v1, Table), with the columns of an API server. kubectl prints the cells
 //! as they are.
 
-use super::job_cells::job_cells;
+use super::job_cells::{cron_job_cells, job_cells};
 use super::pod_row::{Row, flag, list, since, text};
 use super::resources::Kind;
 use super::scale;
@@ -138,6 +138,19 @@ const JOB: &[Column] = &[
     wide("Selector", "Label selector of the pods."),
 ];
 
+const CRON_JOB: &[Column] = &[
+    NAME,
+    column("Schedule", "Schedule of the Jobs."),
+    column("Timezone", "Time zone of the schedule."),
+    column("Suspend", "Whether no Jobs are created."),
+    number("Active", "Number of Jobs that have not ended."),
+    column("Last Schedule", "Time since the last Job was due."),
+    AGE,
+    wide("Containers", "Names of the containers in the template."),
+    wide("Images", "Images of the containers in the template."),
+    wide("Selector", "Label selector of the pods."),
+];
+
 const CONTROLLER_REVISION: &[Column] = &[
     NAME,
     column("Controller", "Object to which the revision belongs."),
@@ -162,6 +175,7 @@ fn columns(kind: Kind) -> &'static [Column] {
         Kind::DaemonSet => DAEMON_SET,
         Kind::StatefulSet => STATEFUL_SET,
         Kind::Job => JOB,
+        Kind::CronJob => CRON_JOB,
         Kind::ControllerRevision => CONTROLLER_REVISION,
         Kind::Namespace => const { &[NAME, column("Status", "Phase of the namespace."), AGE] },
         Kind::ConfigMap => const { &[NAME, number("Data", "Number of entries."), AGE] },
@@ -230,7 +244,7 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         }
         Kind::Node => node_cells(object, name(), age()),
         Kind::Event => event_cells(object, name(), now),
-        Kind::Deployment | Kind::ReplicaSet | Kind::DaemonSet | Kind::StatefulSet | Kind::Job => {
+        Kind::Deployment | Kind::ReplicaSet | Kind::DaemonSet | Kind::StatefulSet | Kind::Job | Kind::CronJob => {
             workload_cells(kind, object, name(), age(), now)
         }
         Kind::ControllerRevision => {
@@ -260,6 +274,7 @@ fn workload_cells(kind: Kind, object: &Value, name: Value, age: Value, now: Time
     let counts = match kind {
         Kind::StatefulSet => vec![format!("{ready}/{wanted}").into()],
         Kind::Job => job_cells(object, now).to_vec(),
+        Kind::CronJob => cron_job_cells(object, now).to_vec(),
         Kind::DaemonSet => vec![
             count("/status/desiredNumberScheduled").into(),
             count("/status/currentNumberScheduled").into(),
@@ -275,7 +290,8 @@ fn workload_cells(kind: Kind, object: &Value, name: Value, age: Value, now: Time
         ],
         _ => vec![wanted.into(), count("/status/replicas").into(), ready.into()],
     };
-    let containers = list(object, "/spec/template/spec/containers");
+    let template = if kind == Kind::CronJob { "/spec/jobTemplate/spec/template" } else { "/spec/template" };
+    let containers = list(object, &format!("{template}/spec/containers"));
     let of_containers = |field: &str| -> Value {
         containers.iter().map(|container| text(container, field)).collect::<Vec<_>>().join(",").into()
     };

@@ -297,7 +297,7 @@ fn check_without_manifest(
         _ if is_pod && ends => {
             return Err(Failure::conflict(resource, name, "it is being deleted; wait until it is gone"));
         }
-        None if is_pod && controller(live).is_some() => return Ok(()),
+        None if (is_pod || resource.kind == Kind::Job) && controller(live).is_some() => return Ok(()),
         _ if controller(live).is_some() => {
             "it was created by a controller (metadata.ownerReferences); change the object that it names"
         }

@@ -5,6 +5,7 @@
 
 mod complaints;
 mod container;
+pub(crate) mod cron_job;
 pub(crate) mod daemon_set;
 pub(crate) mod deployment;
 mod environment;

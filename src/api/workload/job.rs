@@ -33,6 +33,8 @@ pub struct Job {
     /// With all defaults, except for the template, which is empty.
     pub object: k8s::Job,
     selector: LabelSelector,
+    /// The CronJob that has created it. None: a manifest defines it.
+    pub created_by: Option<WorkloadKey>,
 }
 
 /// When the Job succeeds.
@@ -87,7 +89,21 @@ impl Job {
         let head = WorkloadHead::new(WorkloadKind::Job, &mut object.metadata, template, source, digest);
         let selector = object.spec.as_ref().and_then(|spec| spec.selector.clone());
         let selector = selector.unwrap_or_else(|| of_uid(&head.uid));
-        Job { head, object, selector }
+        Job { head, object, selector, created_by: None }
+    }
+
+    /// Makes the Job of a CronJob, of a complete object. `source`: the document of the CronJob.
+    pub fn created(object: k8s::Job, source: Source, by: WorkloadKey) -> Job {
+        Job { created_by: Some(by), ..Job::new(object, source, String::new()) }
+    }
+
+    /// Returns the object from which `created` makes this Job again.
+    pub fn whole(&self) -> k8s::Job {
+        let mut object = self.object.clone();
+        if let Some(spec) = &mut object.spec {
+            spec.template = (*self.head.template).clone();
+        }
+        object
     }
 
     fn spec(&self) -> &k8s::JobSpec {

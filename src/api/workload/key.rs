@@ -7,6 +7,7 @@ use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum WorkloadKind {
+    CronJob,
     Deployment,
     DaemonSet,
     Job,
@@ -22,7 +23,8 @@ pub struct WorkloadKey {
 }
 
 impl WorkloadKind {
-    pub const ALL: [WorkloadKind; 5] = [
+    pub const ALL: [WorkloadKind; 6] = [
+        WorkloadKind::CronJob,
         WorkloadKind::Deployment,
         WorkloadKind::DaemonSet,
         WorkloadKind::Job,
@@ -38,7 +40,7 @@ impl WorkloadKind {
     /// Returns the value of `apiVersion` in a manifest.
     pub const fn api_version(self) -> &'static str {
         match self {
-            WorkloadKind::Job => "batch/v1",
+            WorkloadKind::CronJob | WorkloadKind::Job => "batch/v1",
             WorkloadKind::Deployment
             | WorkloadKind::DaemonSet
             | WorkloadKind::ReplicaSet
@@ -49,6 +51,7 @@ impl WorkloadKind {
     /// Returns the value of `kind` in a manifest.
     pub const fn name(self) -> &'static str {
         match self {
+            WorkloadKind::CronJob => "CronJob",
             WorkloadKind::Deployment => "Deployment",
             WorkloadKind::DaemonSet => "DaemonSet",
             WorkloadKind::Job => "Job",

@@ -1,5 +1,6 @@
-//! The objects that create pods from a template (apps/v1), and the pods that they create.
+//! The objects that create pods from a template (apps/v1 and batch/v1), and the pods that they create.
 
+pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
 pub mod head;
@@ -11,12 +12,14 @@ pub mod label_selector;
 pub mod portion;
 pub mod replica;
 pub mod replica_set;
+pub mod schedule;
 pub mod stateful_set;
 pub mod template;
 
 use crate::api::k8s::LabelSelector;
 use crate::api::problem::Problem;
 use crate::api::source::Source;
+use cron_job::CronJob;
 use daemon_set::DaemonSet;
 use deployment::Deployment;
 use head::WorkloadHead;
@@ -30,6 +33,7 @@ use std::rc::Rc;
 /// A valid document of a manifest that creates pods.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Workload {
+    CronJob(Rc<CronJob>),
     Deployment(Rc<Deployment>),
     DaemonSet(Rc<DaemonSet>),
     Job(Rc<Job>),
@@ -40,6 +44,7 @@ pub enum Workload {
 impl Workload {
     pub fn head(&self) -> &WorkloadHead {
         match self {
+            Workload::CronJob(of) => &of.head,
             Workload::Deployment(of) => &of.head,
             Workload::DaemonSet(of) => &of.head,
             Workload::Job(of) => &of.head,
@@ -63,14 +68,16 @@ impl Workload {
         (of.is_ordered() != later.is_ordered()).then_some("spec.podManagementPolicy")
     }
 
-    pub fn selector(&self) -> &LabelSelector {
-        match self {
+    /// Returns the selector of the pods. A CronJob has none.
+    pub fn selector(&self) -> Option<&LabelSelector> {
+        Some(match self {
+            Workload::CronJob(_) => return None,
             Workload::Deployment(of) => of.selector(),
             Workload::DaemonSet(of) => of.selector(),
             Workload::Job(of) => of.selector(),
             Workload::ReplicaSet(of) => of.selector(),
             Workload::StatefulSet(of) => of.selector(),
-        }
+        })
     }
 }
 

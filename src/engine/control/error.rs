@@ -30,6 +30,8 @@ pub enum RequestError {
     TerminalWithStderr,
     PortZero,
     UnknownPod(Uid),
+    /// The deletion of a Job that no CronJob has created.
+    UnknownJob(FullName),
     /// A retry of a pod that is not rejected. `reason` is the reason in its status.
     NotRejected {
         pod: FullName,
@@ -149,7 +151,7 @@ impl RequestError {
             | RequestError::NoStream
             | RequestError::TerminalWithStderr
             | RequestError::PortZero => 400,
-            RequestError::UnknownPod(_) | RequestError::UnknownContainer { .. } => 404,
+            RequestError::UnknownPod(_) | RequestError::UnknownJob(_) | RequestError::UnknownContainer { .. } => 404,
             RequestError::InvalidEphemeral { .. } => 422,
             RequestError::NotRejected { .. }
             | RequestError::NotStarted { .. }
@@ -197,6 +199,7 @@ impl fmt::Display for RequestError {
             RequestError::TerminalWithStderr => f.write_str("a terminal has one output; request stdout without stderr"),
             RequestError::PortZero => f.write_str("a port must be from 1 to 65535"),
             RequestError::UnknownPod(_)
+            | RequestError::UnknownJob(_)
             | RequestError::NotRejected { .. }
             | RequestError::RejectedForGood { .. }
             | RequestError::RejectedByShutdown { .. }
@@ -230,6 +233,7 @@ impl RequestError {
     fn fmt_of_pod(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RequestError::UnknownPod(uid) => write!(f, "there is no pod with the UID {uid}"),
+            RequestError::UnknownJob(name) => write!(f, "no CronJob has created a Job {name}"),
             RequestError::NotRejected { pod, phase, reason, drained } => {
                 write!(f, "pod {pod} is not rejected, it is {phase}")?;
                 if let Some(reason) = reason {

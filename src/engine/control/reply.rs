@@ -19,7 +19,7 @@ pub enum Reply {
     Evicted {
         pod: FullName,
     },
-    /// The answer to `Shorten` and `DeleteReplica`. The records of the pods are durable.
+    /// The answer to `Shorten`, `DeleteReplica` and `DeleteJob`. The records are durable.
     Shortened,
     Retried {
         pod: FullName,

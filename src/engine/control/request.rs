@@ -23,6 +23,8 @@ pub enum Request {
     Shorten { pod: FullName, grace: Duration },
     /// Delete this pod of a workload, which creates another one. `grace` shortens the grace period of the pod.
     DeleteReplica { uid: Uid, grace: Option<Duration> },
+    /// Delete this Job of a CronJob, with its pods.
+    DeleteJob { of: FullName },
     /// A3: repeat the admission of a rejected pod.
     Retry { uid: Uid },
     /// W29: give a running pod ephemeral containers.

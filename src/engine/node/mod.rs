@@ -271,6 +271,10 @@ impl Engine {
                 let Engine { workloads, now, outbox, .. } = self;
                 workloads.manifest_removed(&key, result, *now, outbox);
             }
+            Some(Owner::TimeZone { of, name }) => {
+                let Engine { workloads, now, outbox, .. } = self;
+                workloads.time_zone_read(&of, name.as_deref(), result, now.boot, outbox);
+            }
             Some(Owner::InForce) => self.desired.in_force.written(result.is_ok(), self.now.boot),
             Some(Owner::ManifestRecords) => self.manifests_recorded(result.map(|_| ())),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),

@@ -92,6 +92,20 @@ impl Engine {
         })
     }
 
+    /// Deletes a Job of a CronJob for a user, with its pods.
+    ///
+    /// # Errors
+    /// There is no such Job, or a manifest defines it.
+    pub(super) fn delete_job(&mut self, id: RequestId, name: &FullName) -> Result<Option<Reply>, RequestError> {
+        let before = self.outbox.begun_records().len();
+        if !self.workloads.delete_created(name, &mut self.outbox) {
+            return Err(RequestError::UnknownJob(name.clone()));
+        }
+        self.compare();
+        self.settle_all();
+        self.answer_durably(id, Reply::Shortened, &[], before)
+    }
+
     /// Deletes a pod of a workload for a user. The workload creates another one.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! The controller of an object of any kind.
 
 use super::controller::Controller;
+use super::cron::CronRun;
 use super::daemon_set::Daemon;
 use super::deployment::Rollout;
 use super::job::JobRun;
@@ -9,11 +10,13 @@ use super::replica_set::Replication;
 use super::stateful_set::Sequence;
 use crate::api::time::Now;
 use crate::api::workload::Workload;
+use crate::api::workload::key::WorkloadKey;
 use crate::engine::outbox::Outbox;
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
 pub enum AnyController {
+    CronJob(Box<CronRun>),
     Deployment(Box<Rollout>),
     DaemonSet(Box<Daemon>),
     Job(Box<JobRun>),
@@ -25,6 +28,7 @@ impl AnyController {
     /// Makes the controller of a workload. `stored`: its record.
     pub fn new(workload: &Workload, stored: Option<StoredWorkload>, now: Now, outbox: &mut Outbox) -> AnyController {
         match workload {
+            Workload::CronJob(of) => AnyController::CronJob(Box::new(CronRun::new(of.clone(), stored, now, outbox))),
             Workload::Deployment(of) => {
                 AnyController::Deployment(Box::new(Rollout::new(of.clone(), stored, now, outbox)))
             }
@@ -45,6 +49,7 @@ impl AnyController {
 
     pub fn get(&self) -> &dyn Controller {
         match self {
+            AnyController::CronJob(run) => &**run,
             AnyController::Deployment(rollout) => &**rollout,
             AnyController::DaemonSet(daemon) => &**daemon,
             AnyController::Job(run) => &**run,
@@ -55,12 +60,18 @@ impl AnyController {
 
     pub fn get_mut(&mut self) -> &mut dyn Controller {
         match self {
+            AnyController::CronJob(run) => &mut **run,
             AnyController::Deployment(rollout) => &mut **rollout,
             AnyController::DaemonSet(daemon) => &mut **daemon,
             AnyController::Job(run) => &mut **run,
             AnyController::ReplicaSet(replication) => &mut **replication,
             AnyController::StatefulSet(sequence) => &mut **sequence,
         }
+    }
+
+    /// Returns the CronJob that has created this Job.
+    pub fn creator(&self) -> Option<&WorkloadKey> {
+        if let AnyController::Job(run) = self { run.job().created_by.as_ref() } else { None }
     }
 
     /// Takes a new version of the manifest. Its kind and name are those of this controller.
@@ -71,8 +82,10 @@ impl AnyController {
             (AnyController::ReplicaSet(replication), Workload::ReplicaSet(of)) => replication.change(of.clone()),
             (AnyController::StatefulSet(sequence), Workload::StatefulSet(of)) => sequence.change(of.clone()),
             (AnyController::Job(run), Workload::Job(of)) => run.change(of.clone()),
+            (AnyController::CronJob(run), Workload::CronJob(of)) => run.change(of.clone()),
             (
-                AnyController::Deployment(_)
+                AnyController::CronJob(_)
+                | AnyController::Deployment(_)
                 | AnyController::DaemonSet(_)
                 | AnyController::Job(_)
                 | AnyController::ReplicaSet(_)

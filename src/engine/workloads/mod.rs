@@ -1,4 +1,5 @@
-//! The objects that create pods: Deployments, DaemonSets, Jobs, ReplicaSets and StatefulSets. Each has a controller in
+//! The objects that create pods: Deployments, DaemonSets, Jobs, ReplicaSets and StatefulSets, and CronJobs, which
+//! create Jobs (`created_jobs`). Each has a controller in
 //! a file with its name (`controller` is what they have in common), which owns the `history` of its revisions and their
 //! pods. `rolling` is the arithmetic of a roll-out, `progress` has the conditions, `record` what the disk keeps, and
 //! `shown` the objects that the API shows.
@@ -8,6 +9,8 @@
 
 pub mod any_controller;
 pub mod controller;
+mod created_jobs;
+pub mod cron;
 pub mod daemon_set;
 pub mod deployment;
 pub mod history;
@@ -101,6 +104,8 @@ impl Workloads {
             self.touched.insert(key.clone());
             self.all.insert(key, controller);
         }
+        self.keep_created(&mut before);
+        self.restore_created(now, outbox);
         self.version += before.values().map(|one| one.get().state().version() + 1).sum::<u64>();
         for key in before.into_keys().chain(std::mem::take(&mut self.stored).into_keys()) {
             outbox.record(Owner::Worker(Uid::from("")), RecordChange::Delete { key: record::key(&key) });
@@ -157,12 +162,14 @@ impl Workloads {
         for (_, one) in self.all.iter_mut().filter(|(key, _)| touched.contains(*key)) {
             changed |= one.get_mut().step(&mut room, inputs);
         }
-        changed
+        changed | self.schedule(&touched, inputs)
     }
 
-    /// Writes the records that have to be written.
+    /// Writes the records that have to be written. That of a CronJob waits for those of its Jobs: it says which of them
+    /// exist.
     pub fn write_records(&mut self, now: Boot, outbox: &mut Outbox) {
-        for (key, one) in &mut self.all {
+        let waiting = self.creators_of_unrecorded();
+        for (key, one) in self.all.iter_mut().filter(|(key, _)| !waiting.contains(key)) {
             if one.get_mut().state_mut().begins_record(now) {
                 let change = RecordChange::Put { key: record::key(key), value: one.get().record() };
                 outbox.record(Owner::Workload(key.clone()), change);

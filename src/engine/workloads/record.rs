@@ -1,5 +1,6 @@
 //! The record of a workload: its revisions, which the manifest does not contain. Its pods have records of their own.
 
+use super::cron::record::StoredCron;
 use super::job::phase::StoredJob;
 use super::progress::StoredProgress;
 use super::revision::Revision;
@@ -17,7 +18,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The kinds of these records. A key is, for example, `deployments/<uid>`.
-pub const KINDS: [&str; 5] = [
+pub const KINDS: [&str; 6] = [
+    kind(WorkloadKind::CronJob),
     kind(WorkloadKind::Deployment),
     kind(WorkloadKind::DaemonSet),
     kind(WorkloadKind::Job),
@@ -38,9 +40,10 @@ pub struct StoredWorkload {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum StoredOwn {
+    CronJob(StoredCron),
     Deployment(StoredRollout),
     DaemonSet,
-    Job(StoredJob),
+    Job(Box<StoredJob>),
     ReplicaSet,
     StatefulSet(StoredSequence),
 }
@@ -115,6 +118,7 @@ impl StoredRevision {
 
 const fn kind(of: WorkloadKind) -> &'static str {
     match of {
+        WorkloadKind::CronJob => "cronjobs",
         WorkloadKind::Deployment => "deployments",
         WorkloadKind::DaemonSet => "daemonsets",
         WorkloadKind::Job => "jobs",
@@ -145,9 +149,10 @@ pub fn read(key: &str, text: &str) -> Option<Result<StoredWorkload, RecordError>
     Some(fields::parse(text, VERSION).and_then(|mut all| {
         let base: StoredBase = fields::take(&mut all)?;
         let own = match of {
+            WorkloadKind::CronJob => StoredOwn::CronJob(fields::take(&mut all)?),
             WorkloadKind::Deployment => StoredOwn::Deployment(fields::take(&mut all)?),
             WorkloadKind::DaemonSet => StoredOwn::DaemonSet,
-            WorkloadKind::Job => StoredOwn::Job(fields::take(&mut all)?),
+            WorkloadKind::Job => StoredOwn::Job(Box::new(fields::take(&mut all)?)),
             WorkloadKind::ReplicaSet => StoredOwn::ReplicaSet,
             WorkloadKind::StatefulSet => StoredOwn::StatefulSet(fields::take(&mut all)?),
         };

@@ -118,11 +118,14 @@ impl ReplicaState {
     }
 }
 
-/// Returns the name and the UID of the revision with this hash. A ReplicaSet or a Job is its own revision.
+/// Returns the name and the UID of the revision with this hash. A ReplicaSet or a Job is its own revision, and
+/// a CronJob has none.
 pub fn identity(owner: &WorkloadKey, hash: &str) -> (FullName, Uid) {
     let name = FullName::new(&owner.name.namespace, &format!("{}-{hash}", owner.name.name));
     let kind = match owner.kind {
-        WorkloadKind::ReplicaSet | WorkloadKind::Job => return (owner.name.clone(), owner.uid()),
+        WorkloadKind::CronJob | WorkloadKind::ReplicaSet | WorkloadKind::Job => {
+            return (owner.name.clone(), owner.uid());
+        }
         WorkloadKind::Deployment => "ReplicaSet",
         WorkloadKind::DaemonSet | WorkloadKind::StatefulSet => "ControllerRevision",
     };

@@ -2,6 +2,7 @@
 
 use super::any_controller::AnyController;
 use super::controller::Controller;
+use super::cron::shown::cron_job;
 use super::daemon_set::Daemon;
 use super::deployment::Rollout;
 use super::job::shown::job as job_object;
@@ -28,6 +29,7 @@ const MOST: &str = "deployment.kubernetes.io/max-replicas";
 /// Returns an object with its status.
 pub fn object(of: &AnyController) -> Value {
     match of {
+        AnyController::CronJob(of) => json!(cron_job(of)),
         AnyController::Deployment(of) => json!(deployment(of)),
         AnyController::DaemonSet(of) => json!(daemon_set(of)),
         AnyController::Job(of) => json!(job_object(of)),
@@ -40,6 +42,7 @@ pub fn object(of: &AnyController) -> Value {
 pub fn revision(of: &AnyController, revision: &Revision, now: Boot) -> Value {
     match of {
         AnyController::Deployment(of) => json!(revision_of_deployment(of, revision, now)),
+        AnyController::CronJob(of) => json!(cron_job(of)),
         AnyController::Job(of) => json!(job_object(of)),
         AnyController::ReplicaSet(of) => json!(replica_set(of)),
         AnyController::DaemonSet(of) => controller_revision(revision, of.head()),

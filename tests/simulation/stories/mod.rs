@@ -18,6 +18,7 @@ mod cluster_stale;
 mod cluster_supplies;
 mod cordon;
 mod credentials;
+mod cron_jobs;
 mod daemon_sets;
 mod data;
 mod deadlines;

@@ -130,6 +130,7 @@ impl World {
             Effect::Cgroup { op, call } => self.cgroup_call(op, &call),
             Effect::StoreManifests { op, updates } => self.store_manifests(op, updates),
             Effect::RemoveManifest { op, removed } => self.remove_manifest(op, &removed),
+            Effect::ReadTimeZone { op, name } => self.read_time_zone(op, name.as_deref()),
             Effect::ManifestNews(_) => {}
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, sandboxes),
             Effect::Volumes { op, call, timeout } => self.volumes_call(op, &call, timeout),

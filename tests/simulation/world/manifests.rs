@@ -463,6 +463,20 @@ impl World {
         self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("Job", name))));
     }
 
+    /// Writes a CronJob in a file of its own. `spec`: its spec without the template. `job`: the spec of its Jobs
+    /// without the template.
+    pub fn define_cron_job(&mut self, name: &str, spec: &str, job: &str, pod: &str) {
+        let template = format!("{{spec: {{{job}template: {{spec: {{{pod}}}}}}}}}");
+        let text = format!(
+            "{{apiVersion: batch/v1, kind: CronJob, metadata: {{name: {name}}}, spec: {{{spec}, jobTemplate: {template}}}}}"
+        );
+        self.manifests_change(|w| drop(w.manifests.workloads.insert(file_of("CronJob", name), text)));
+    }
+
+    pub fn remove_cron_job(&mut self, name: &str) {
+        self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("CronJob", name))));
+    }
+
     /// Writes a ReplicaSet in a file of its own.
     pub fn define_replica_set(&mut self, name: &str, spec: &str, pod: &str) {
         self.define_workload("ReplicaSet", name, spec, pod);

@@ -27,6 +27,7 @@ mod power;
 mod processes;
 mod queue;
 mod registry;
+mod time_zones;
 mod volumes;
 
 use crate::chance::Chaos;

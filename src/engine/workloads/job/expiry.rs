@@ -24,9 +24,9 @@ impl JobRun {
         }
     }
 
-    /// Begins to remove the manifest if it is time.
+    /// Begins to remove the manifest if it is time. (A CronJob removes its Jobs itself.)
     pub(super) fn expire(&mut self, now: Now, outbox: &mut Outbox) {
-        if self.expires(now).is_none_or(|at| at > now.boot) {
+        if self.job.created_by.is_some() || self.expires(now).is_none_or(|at| at > now.boot) {
             return;
         }
         let head = &self.job.head;

@@ -12,6 +12,7 @@ pub mod shown;
 pub mod tally;
 
 use super::controller::{Controller, ControllerState};
+use super::cron::created::{CreatedEnd, CreatedJob};
 use super::inputs::WorkloadInputs;
 use super::progress::RolloutCondition;
 use super::record::{self, StoredOwn, StoredWorkload};
@@ -25,8 +26,9 @@ use crate::api::workload::job::{Completions, Job};
 use crate::api::workload::replica;
 use crate::engine::effect::{Severity, Subject};
 use crate::engine::outbox::Outbox;
-use phase::{JobPhase, Removal, StoredJob};
+use phase::{JobPhase, Removal, StoredCreatedJob, StoredJob};
 use serde::Serialize;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -114,6 +116,9 @@ impl Controller for JobRun {
     }
 
     fn step(&mut self, room: &mut usize, inputs: &mut WorkloadInputs<'_>) -> bool {
+        if self.is_not_stored() {
+            return false;
+        }
         self.state.set_only_template(&self.job.head.template, inputs.now.wall);
         self.count_results(inputs);
         self.suspend_or_resume(inputs);
@@ -138,8 +143,13 @@ impl Controller for JobRun {
 
     fn record(&self) -> String {
         let started = self.started.map(|started| started.wall.0);
-        let stored = StoredJob { tally: self.tally.stored(), phase: self.phase.clone(), started };
-        record::write(&self.state.stored(self.head()), &StoredOwn::Job(stored))
+        let created_job = self
+            .job
+            .created_by
+            .as_ref()
+            .map(|by| StoredCreatedJob { cron_job: by.name.name.to_string(), object: json!(self.job.whole()) });
+        let stored = StoredJob { tally: self.tally.stored(), phase: self.phase.clone(), started, created_job };
+        record::write(&self.state.stored(self.head()), &StoredOwn::Job(Box::new(stored)))
     }
 }
 
@@ -160,7 +170,7 @@ impl JobRun {
             removal: Removal::default(),
         };
         if let Some(StoredOwn::Job(stored)) = own {
-            run.restore(stored, now, outbox);
+            run.restore(*stored, now, outbox);
         }
         run
     }
@@ -197,6 +207,22 @@ impl JobRun {
         if let Completions::Indexed(number) = self.job.completions() {
             self.tally.truncate(number);
         }
+    }
+
+    /// Returns true for a Job of a CronJob before its first record is written. If its pods started now, a restart would
+    /// forget the Job and create it again.
+    fn is_not_stored(&self) -> bool {
+        self.job.created_by.is_some() && self.state.history.revisions.is_empty() && !self.state.is_recorded()
+    }
+
+    /// Returns what the CronJob sees that has created this Job.
+    pub fn as_created(&self, now: Now) -> CreatedJob {
+        let end = match &self.phase {
+            JobPhase::Ended(end, at) => Some(CreatedEnd { is_success: end.is_success, at: *at }),
+            JobPhase::Active | JobPhase::Ending(_) => None,
+        };
+        let is_expired = self.expires(now).is_some_and(|at| at <= now.boot);
+        CreatedJob { key: self.head().key.clone(), created: self.state.created, end, is_expired }
     }
 
     pub fn job(&self) -> &Rc<Job> {

@@ -4,6 +4,7 @@ use super::tally::StoredTally;
 use crate::api::time::{Boot, Wall};
 use crate::engine::nanoseconds;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// How far the Job is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,11 +43,24 @@ pub(super) enum Removal {
 
 /// The fields of a Job in its record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct StoredJob {
     pub(super) tally: StoredTally,
     pub(super) phase: JobPhase,
     /// Nanoseconds since 1970.
     pub(super) started: Option<i64>,
+    /// Only for a Job of a CronJob, which has no manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_job: Option<StoredCreatedJob>,
+}
+
+/// The object of a Job that a CronJob has created.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredCreatedJob {
+    /// The name of the CronJob.
+    pub cron_job: String,
+    pub object: Value,
 }
 
 impl JobEnd {
