@@ -2,6 +2,7 @@
 //!
 //! Exit code 0: no errors; 1: at least one error; 2: a file cannot be read.
 
+use crate::adapters::host::time_zone;
 use crate::adapters::{manifests, records};
 use crate::agent;
 use crate::api::data_object::{DataKind, DataObject, DataObjects};
@@ -10,7 +11,8 @@ use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;
 use crate::api::runtime_class::{RuntimeClass, RuntimeClasses};
-use crate::api::workload::{self, Workload};
+use crate::api::source::Source;
+use crate::api::workload::{self, Workload, cron_job};
 use crate::commands::output::{Failure, print_message, shown};
 use crate::config::{self, Config, Flags};
 use crate::engine::desired;
@@ -241,7 +243,26 @@ impl Report<'_> {
         let in_template =
             |workload: &Workload| desired::classes::missing_in_template(workload, &classes, &runtime_classes);
         problems.extend(self.workloads.iter().filter_map(in_template));
-        self.errors_of(problems)
+        self.errors_of(problems)?;
+        self.time_zones()
+    }
+
+    /// Warns of the time zones of CronJobs that this machine does not have.
+    fn time_zones(&mut self) -> Result<(), Failure> {
+        for workload in &self.workloads {
+            let Workload::CronJob(of) = workload else { continue };
+            let Some(zone) = of.time_zone().filter(|zone| !cron_job::is_utc(zone)).map(str::to_owned) else { continue };
+            let message = match foreign::within(PATIENCE, move || time_zone::read(Some(&zone))) {
+                Ok(Ok(Some(_))) => continue,
+                Ok(Ok(None)) => cron_job::UNKNOWN_ZONE.to_owned(),
+                Ok(Err(why)) => why,
+                Err(why) => why.to_string(),
+            };
+            let (Source { path, document }, field) = (of.head.source.clone(), Some("spec.timeZone".to_owned()));
+            let warning = Problem { path, document, line: None, field, message };
+            writeln!(self.out, "warning: {}", shown(&warning.to_string()))?;
+        }
+        Ok(())
     }
 
     fn errors_of(&mut self, problems: Vec<Problem>) -> Result<(), Failure> {

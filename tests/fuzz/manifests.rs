@@ -3,6 +3,8 @@
 
 #![no_main]
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::rc::Rc;
@@ -16,6 +18,7 @@ use wherry::api::qos::Qos;
 use wherry::api::pod_resources::requested_by;
 use wherry::api::resources::Resources;
 use wherry::api::volume_contents;
+use wherry::api::workload::Workload;
 
 /// As the value of a Secret, and nowhere else, this text never appears in an error.
 const SECRET: &str = "hunter2hunter2";
@@ -47,12 +50,31 @@ fuzz_target!(|text: &[u8]| {
         match object {
             Object::Pod(pod) => pods.push(*pod),
             Object::Data(object) => data.push(Rc::new(object)),
-            Object::Workload(_) | Object::PriorityClass(_) | Object::RuntimeClass(_) => {}
+            Object::Workload(workload) => schedule(&workload),
+            Object::PriorityClass(_) | Object::RuntimeClass(_) => {}
         }
     }
     let (objects, _) = DataObjects::collect(data);
     pods.iter().for_each(|pod| compute(pod, &objects));
 });
+
+/// The times of a CronJob are computed in a bounded time, and in their order.
+fn schedule(workload: &Workload) {
+    let Workload::CronJob(of) = workload else { return };
+    let Some(schedule) = &of.schedule else { return };
+    let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").expect("a time zone");
+    let [since, now] = [1_700_000_000, 1_800_000_000].map(|at| Timestamp::from_second(at).expect("a time"));
+    let (next, last) = (schedule.next(since, &zone), schedule.last(since, now, &zone));
+    assert!(next.is_none_or(|next| next > since));
+    match last {
+        Some(last) => {
+            assert!(next.is_some_and(|next| next <= last) && last <= now);
+            assert!(schedule.next(last, &zone).is_none_or(|next| next > now));
+            let _ = of.job(last, &zone);
+        }
+        None => assert!(next.is_none_or(|next| next > now)),
+    }
+}
 
 fn compute(pod: &Pod, objects: &DataObjects) {
     let allocatable = Resources::default();

@@ -128,11 +128,16 @@ fn y21_a_time_zone_is_that_of_the_machine_or_is_reported() {
     let k = Kubectl::newest(&agent, "cron");
     let every_minute = |zone: &str| format!("  schedule: \"* * * * *\"\n  timeZone: {zone}\n");
     apply(&k, "known", &every_minute("Asia/Kolkata"), "exit 0");
+    let said = agent.command_of("check").output().expect("wherry check");
+    assert!(said.status.success() && !String::from_utf8_lossy(&said.stdout).contains("warning"), "{said:?}");
     apply(&k, "unknown", &every_minute("Europe/Atlantis"), "exit 0");
     agent.wait("the event names the zone", |_| {
         let described = k.ok(&["describe", "cronjob", "unknown"]);
         described.contains("UnknownTimeZone") && described.contains("Europe/Atlantis")
     });
+    let said = agent.command_of("check").output().expect("wherry check");
+    let said = (said.status.success(), String::from_utf8_lossy(&said.stdout).into_owned());
+    assert!(said.0 && said.1.contains("spec.timeZone: this machine does not have the time zone"), "{said:?}");
     agent.wait("a minute begins", |_| !jobs(&k).is_empty());
     let job = objects(&k, "jobs").remove(0);
     let at = &job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"];

@@ -20,6 +20,12 @@ pub const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 /// The maximum length of the name. The name of a Job has 11 characters more, and is the value of a label.
 pub const MAX_NAME: usize = 52;
 
+/// The names of the time zone that needs no file.
+const UTC: [&str; 3] = ["UTC", "Etc/UTC", "GMT"];
+/// The message about a time zone that the machine does not have.
+pub const UNKNOWN_ZONE: &str =
+    "this machine does not have the time zone; correct the name, or install the package tzdata";
+
 /// A valid CronJob of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CronJob {
@@ -47,6 +53,11 @@ pub fn complete(object: &mut k8s::CronJob) {
     spec.successful_jobs_history_limit.get_or_insert(SUCCESSFUL_JOBS);
     spec.failed_jobs_history_limit.get_or_insert(FAILED_JOBS);
     template::complete(&mut spec.job_template.spec.get_or_insert_default().template);
+}
+
+/// Returns true for the time zone that needs no file.
+pub fn is_utc(zone: &str) -> bool {
+    UTC.contains(&zone)
 }
 
 impl CronJob {

@@ -117,6 +117,20 @@ fn y20_a_kill_after_any_effect_neither_loses_nor_repeats_a_job() {
 }
 
 #[test]
+fn y20_the_pods_of_a_job_wait_for_its_record() {
+    let mut w = working(2);
+    w.define_cron_job("tick", EACH_MINUTE, "", WORK);
+    run_to(&mut w, 19_990);
+    let mut waited = false;
+    while w.engine.pods().is_empty() {
+        waited |= jobs(&w).len() == 1 && records(&w, "jobs/") == 0;
+        w.run_ms(1);
+    }
+    assert!(waited && records(&w, "jobs/") == 1);
+    w.assert_well();
+}
+
+#[test]
 fn y20_the_policy_decides_while_an_earlier_job_is_active() {
     for (policy, most) in [("Allow", 3), ("Forbid", 1), ("Replace", 1)] {
         let mut w = working(130);
@@ -270,6 +284,20 @@ fn y20_a_user_deletes_a_job_of_a_cron_job() {
     w.run(120);
     assert_eq!((jobs(&w).len(), running(&w), records(&w, "jobs/"), active(&w)), (0, 0, 0, 0), "it is not repeated");
     assert!(matches!(w.answer(id), None | Some(Ok(Reply::Shortened))));
+    w.assert_well();
+}
+
+#[test]
+fn y20_a_job_of_a_manifest_with_the_name_of_the_next_one_stays() {
+    let mut w = working(2);
+    w.define_job("tick-30000017", "parallelism: 0", WORK);
+    w.define_cron_job("tick", EACH_MINUTE, "", WORK);
+    run_to(&mut w, 100_000);
+    assert_eq!(jobs(&w), ["tick-30000017", "tick-30000018"]);
+    assert_eq!((w.notices("FailedCreate").len(), w.notices("Completed").len()), (1, 1));
+    w.remove_cron_job("tick");
+    w.run(30);
+    assert_eq!(jobs(&w), ["tick-30000017"]);
     w.assert_well();
 }
 

@@ -1,6 +1,7 @@
 //! The time zone of a CronJob, whose file the agent reads.
 
 use crate::api::time::Boot;
+use crate::api::workload::cron_job::{UNKNOWN_ZONE, is_utc};
 use crate::engine::effect::Effect;
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
@@ -12,8 +13,6 @@ use std::time::Duration;
 
 /// *(ours)* A zone that the machine does not have is looked for again after this time.
 const RETRY: Duration = Duration::from_secs(600);
-/// The names that mean UTC without a file.
-const UTC: [&str; 3] = ["UTC", "Etc/UTC", "GMT"];
 
 #[derive(Clone, Debug)]
 pub(super) enum Zone {
@@ -26,7 +25,7 @@ pub(super) enum Zone {
 impl Zone {
     pub(super) fn of(name: Option<&str>) -> Zone {
         match name {
-            Some(name) if UTC.contains(&name) => Zone::Known(TimeZone::UTC),
+            Some(name) if is_utc(name) => Zone::Known(TimeZone::UTC),
             _ => Zone::NotAsked { failure: None },
         }
     }
@@ -60,7 +59,7 @@ impl Zone {
             }
             // A machine without a setting has the time zone UTC.
             Ok(_) if name.is_none() => Ok(TimeZone::UTC),
-            Ok(_) => Err("unknown time zone; install the package tzdata, or correct the name".to_owned()),
+            Ok(_) => Err(UNKNOWN_ZONE.to_owned()),
             Err(why) => Err(why.to_string()),
         };
         let before = match self {
