@@ -25,6 +25,8 @@ pub enum Owner {
     ManifestRecords,
     /// The record of a workload.
     Workload(WorkloadKey),
+    /// The deletion of the record of a workload that is gone.
+    RemovedWorkload(WorkloadKey),
     /// The removal of the manifest of a workload.
     ManifestRemoval(WorkloadKey),
     /// The time zone of a CronJob. `name`: None for that of the machine.

@@ -2,7 +2,7 @@
 //! random lives. It has no external dependencies.
 //!
 //! `WHERRY_SEED=n cargo test --test simulation -- --exact seeds` replays one life with its history, `--exact member_seeds` one of a
-//! member of a cluster. `WHERRY_SEEDS=n` plays more lives, and `WHERRY_SEEDS=m..n` plays a range. A failing life is shrunk.
+//! member of a cluster, `--exact workload_seeds` one with workloads. `WHERRY_SEEDS=n` plays more lives, and `WHERRY_SEEDS=m..n` plays a range. A failing life is shrunk.
 
 // The bans in clippy.toml are for the engine.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -30,6 +30,7 @@ mod story;
 mod stream;
 mod text;
 mod trouble;
+mod workload_lives;
 mod world;
 
 #[test]
@@ -40,6 +41,11 @@ fn seeds() {
 #[test]
 fn member_seeds() {
     lives(random::Lives::Member, 150);
+}
+
+#[test]
+fn workload_seeds() {
+    lives(random::Lives::Workloads, 1000);
 }
 
 #[test]

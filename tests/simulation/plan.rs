@@ -4,6 +4,7 @@ use crate::chance::below;
 use crate::cluster::actions::Change;
 use crate::logind::{TROUBLES, Trouble};
 use crate::random::Pool;
+use crate::workload_lives::WorkloadChange;
 use crate::world::{Damage, MS, S};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -220,6 +221,8 @@ pub struct Turn {
     pub manifest: Option<ManifestTrouble>,
     /// kubectl does something with the pod of a file, which a number selects, before the action. From a generator of its own, too.
     pub kubectl: Option<(u64, Kubectl)>,
+    /// A workload changes before the action. From a generator of its own, too.
+    pub workload: Option<WorkloadChange>,
     /// The wait before the next action, in ms.
     pub wait: u64,
 }
@@ -284,7 +287,7 @@ impl Plan {
             let manifest = has_trouble.then(|| ManifestTrouble::of(&mut troubles));
             let has_request = !seed.is_multiple_of(3) && below(&mut requests, 3) == 0;
             let kubectl = has_request.then(|| (requests.draw(), Kubectl::of(&mut requests)));
-            Turn { action, user, class, devices: change, manifest, kubectl, wait }
+            Turn { action, user, class, devices: change, manifest, kubectl, workload: None, wait }
         });
         let turns = turns.collect();
         let pidfds = !seed.is_multiple_of(3);
@@ -334,6 +337,18 @@ impl Plan {
         plan
     }
 
+    /// The same life with changes of workloads instead of changes with kubectl. There is room for all pods.
+    pub fn of_workloads(seed: u64, pool: &Pool) -> Plan {
+        let mut plan = Plan::of(seed, pool);
+        let mut dice = Rng::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x776F_726B);
+        for turn in &mut plan.turns {
+            turn.kubectl = None;
+            turn.workload = (below(&mut dice, 2) == 0).then(|| WorkloadChange::of(&mut dice));
+        }
+        plan.scarce = false;
+        plan
+    }
+
     /// The same life as a member of a cluster: with actions of the cluster between the others.
     pub fn of_member(seed: u64, pool: &Pool) -> Plan {
         let mut plan = Plan::of(seed, pool);
@@ -353,6 +368,7 @@ impl Plan {
                     devices: None,
                     manifest: None,
                     kubectl: None,
+                    workload: None,
                     wait,
                 });
             }
@@ -466,7 +482,12 @@ impl fmt::Display for Plan {
             let devices = turn.devices.map(|change| format!("devices {change:?}, ")).unwrap_or_default();
             let manifest = turn.manifest.map(|trouble| format!("manifests {trouble:?}, ")).unwrap_or_default();
             let kubectl = turn.kubectl.map(|(_, what)| format!("kubectl {what:?}, ")).unwrap_or_default();
-            writeln!(f, "  {class}{devices}{manifest}{kubectl}{:?}{user}, then {} ms", turn.action, turn.wait)?;
+            let workload = turn.workload.map(|change| format!("{change:?}, ")).unwrap_or_default();
+            writeln!(
+                f,
+                "  {class}{devices}{manifest}{kubectl}{workload}{:?}{user}, then {} ms",
+                turn.action, turn.wait
+            )?;
         }
         Ok(())
     }

@@ -357,6 +357,10 @@ fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
             w.note(|| format!("--- kubectl {what:?}"));
             w.kubectl(&picked_file(w, pick), what);
         }
+        if let Some(change) = turn.workload {
+            w.note(|| format!("--- {change:?}"));
+            change.apply(w);
+        }
         w.note(|| format!("--- {:?}", turn.action));
         let files = match plan {
             Plan { classes: true, .. } => &pool.classed,
@@ -536,6 +540,8 @@ pub enum Lives {
     Alone,
     /// Of a node of a cluster.
     Member,
+    /// Of a node with workloads.
+    Workloads,
     /// Of two days with a power cut every quarter of an hour.
     Days,
 }
@@ -545,6 +551,7 @@ impl Lives {
         match self {
             Lives::Alone => Plan::of(seed, pool),
             Lives::Member => Plan::of_member(seed, pool),
+            Lives::Workloads => Plan::of_workloads(seed, pool),
             Lives::Days => Plan::of_days(seed, pool),
         }
     }
@@ -554,6 +561,7 @@ impl Lives {
         match self {
             Lives::Alone => "seeds",
             Lives::Member => "member_seeds",
+            Lives::Workloads => "workload_seeds",
             Lives::Days => "two_days_with_two_hundred_power_cuts",
         }
     }

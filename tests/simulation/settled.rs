@@ -7,6 +7,7 @@ use crate::plan::KILLERS;
 use crate::random::Pool;
 use crate::runtime::{Container, Sandbox, container_fact};
 use crate::text::brief;
+use crate::workload_lives;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use wherry::api::facts::ContainerFact;
@@ -16,6 +17,7 @@ use wherry::engine::cluster::member;
 use wherry::engine::control::Request;
 use wherry::engine::node::PodView;
 use wherry::engine::node::{Due, Part};
+use wherry::engine::workloads::record;
 
 /// The number of hanging pods per slot for parallel starts.
 const HANG: usize = 3;
@@ -34,6 +36,7 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     w.host.memory = 0;
     w.host.memory_of.clear();
     w.directory_is_away(false);
+    workload_lives::suspend(w);
     if w.config.cluster.is_some() {
         w.set_settings(Some(7));
         w.set_password(Some(7));
@@ -55,6 +58,7 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     rests(w)?;
     armed(w)?;
     as_desired(w)?;
+    workload_lives::agree(w)?;
     cluster::agrees(w)?;
     nothing_else(w)?;
     cluster::survives_an_absence(w)?;
@@ -233,7 +237,8 @@ fn nothing_else(w: &World) -> Judged {
             || key == "images/unused"
             || key == "documents/in-force" && w.manifests.has_objects()
             || wanted.iter().any(|uid| *key == format!("pods/{uid}"))
-            || w.config.cluster.is_some() && member::is_key(key);
+            || w.config.cluster.is_some() && member::is_key(key)
+            || w.engine.workloads().iter().any(|(of, _)| *key == record::key(of));
         unless(known, "leak: records", || format!("{key} is left"))?;
     }
     // A pod keeps an empty cgroup that a cancelled call created late, until the pod starts or is forgotten. That is so if it
@@ -273,9 +278,9 @@ fn nothing_else(w: &World) -> Judged {
             // The next read of logind's delay.
             Due::Part(Part::Logind) => w.logind.wanted,
             Due::Part(Part::Cluster) => w.config.cluster.is_some(),
-            Due::Part(
-                Part::Shutdown | Part::Leftovers | Part::Admission | Part::Slots | Part::Manifests | Part::Workloads,
-            )
+            // The deadline of a roll-out, for example.
+            Due::Part(Part::Workloads) => !w.engine.workloads().is_empty(),
+            Due::Part(Part::Shutdown | Part::Leftovers | Part::Admission | Part::Slots | Part::Manifests)
             | Due::Reread(_) => false,
         };
         unless(fine, "leak: deadlines", || format!("{due} is due"))?;
@@ -314,6 +319,7 @@ fn goes_on(w: &mut World, pool: &Pool) -> Judged {
 fn ends_clean(w: &mut World) -> Judged {
     w.note(|| "--- all manifests go".into());
     w.delete_all_pods();
+    workload_lives::remove_all(w);
     w.set_files(BTreeMap::new());
     w.run(60);
     w.checks.so_far()?;

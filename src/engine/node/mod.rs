@@ -267,6 +267,9 @@ impl Engine {
             Some(Owner::Certificate) => self.identity_done(op, &result),
             Some(Owner::Cordon) => self.cordon_recorded(op, result),
             Some(Owner::Workload(key)) => self.workloads.recorded(&key, result.is_ok(), self.now.boot),
+            Some(Owner::RemovedWorkload(key)) => {
+                self.workloads.record_removed(&key, result.is_ok(), self.now.boot);
+            }
             Some(Owner::ManifestRemoval(key)) => {
                 let Engine { workloads, now, outbox, .. } = self;
                 workloads.manifest_removed(&key, result, *now, outbox);

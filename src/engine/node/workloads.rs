@@ -50,6 +50,8 @@ impl Engine {
                 self.settle_all();
                 self.note_published();
             }
+        }
+        if !waits && self.desired.is_known() {
             self.workloads.write_records(self.now.boot, &mut self.outbox);
         }
         if self.workloads.take_changed() {
@@ -98,7 +100,7 @@ impl Engine {
     /// There is no such Job, or a manifest defines it.
     pub(super) fn delete_job(&mut self, id: RequestId, name: &FullName) -> Result<Option<Reply>, RequestError> {
         let before = self.outbox.begun_records().len();
-        if !self.workloads.delete_created(name, &mut self.outbox) {
+        if !self.workloads.delete_created(name, self.now.boot, &mut self.outbox) {
             return Err(RequestError::UnknownJob(name.clone()));
         }
         self.compare();

@@ -16,6 +16,10 @@ use crate::engine::outbox::Outbox;
 use crate::engine::rewriting::Rewriting;
 use serde::Serialize;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// *(ours)* A pod that cannot be created is tried again after this time.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// The controller of one object. It is level-triggered: a step compares the object with its pods, and nothing depends
 /// on how a state was reached.
@@ -59,6 +63,8 @@ pub struct ControllerState {
     pub history: History,
     /// Why the last pod could not be created.
     failure: Option<RolloutCondition>,
+    /// When to try again after a failure.
+    again: Option<Boot>,
     record: Rewriting,
     /// When a step is due without an event.
     pub due: Option<Boot>,
@@ -71,8 +77,16 @@ impl ControllerState {
     pub fn new(head: &WorkloadHead, stored: Option<StoredBase>, now: Wall, outbox: &mut Outbox) -> ControllerState {
         let history = History::new(head.key.clone());
         let record = Rewriting::default();
-        let mut state =
-            ControllerState { created: now, generation: 1, history, failure: None, record, due: None, version: 0 };
+        let mut state = ControllerState {
+            created: now,
+            generation: 1,
+            history,
+            failure: None,
+            again: None,
+            record,
+            due: None,
+            version: 0,
+        };
         let Some(stored) = stored else {
             state.record_changed();
             return state;
@@ -151,8 +165,10 @@ impl ControllerState {
         self.history.add(at, pod);
     }
 
-    /// Shows why pods cannot be created. The next change of the manifests may remove the cause.
+    /// Shows why pods cannot be created. The next change may remove the cause, or a pod that leaves does, of which no
+    /// workload hears.
     pub fn note_failure(&mut self, failure: Option<(Subject, String)>, inputs: &mut WorkloadInputs<'_>) {
+        self.again = failure.as_ref().map(|_| inputs.now.boot + RETRY);
         let Some((subject, why)) = failure else {
             self.version += u64::from(self.failure.take().is_some());
             return;
@@ -216,6 +232,6 @@ impl ControllerState {
 
     /// Returns when a step is due without an event.
     pub fn next_deadline(&self) -> Option<Boot> {
-        self.due.into_iter().chain(self.record.next_deadline()).min()
+        self.due.into_iter().chain(self.again).chain(self.record.next_deadline()).min()
     }
 }

@@ -68,6 +68,7 @@ impl Workloads {
     fn insert_created(&mut self, run: JobRun) {
         let key = run.head().key.clone();
         self.version += 1;
+        self.removed.is_back(&key);
         self.touched.insert(key.clone());
         self.all.insert(key, AnyController::Job(Box::new(run)));
     }
@@ -88,7 +89,7 @@ impl Workloads {
             for action in run.plan(&jobs, inputs.now, inputs.outbox) {
                 match action {
                     CronAction::Create(job) => self.create(&of, *job, inputs),
-                    CronAction::Remove(job) => self.remove(&job, inputs.outbox),
+                    CronAction::Remove(job) => self.remove(job, inputs.now.boot, inputs.outbox),
                 }
                 changed = true;
             }
@@ -115,17 +116,17 @@ impl Workloads {
         }
     }
 
-    fn remove(&mut self, job: &WorkloadKey, outbox: &mut Outbox) {
-        let Some(controller) = self.all.remove(job) else { return };
+    fn remove(&mut self, job: WorkloadKey, now: Boot, outbox: &mut Outbox) {
+        let Some(controller) = self.all.remove(&job) else { return };
         self.version += controller.get().state().version() + 1;
-        outbox.record(Owner::Worker(Uid::from("")), RecordChange::Delete { key: record::key(job) });
+        self.removed.remove(job, now, outbox);
     }
 
     /// Deletes a Job of a CronJob because a user asks for it. Returns false if there is none of this name.
-    pub fn delete_created(&mut self, name: &FullName, outbox: &mut Outbox) -> bool {
+    pub fn delete_created(&mut self, name: &FullName, now: Boot, outbox: &mut Outbox) -> bool {
         let key = WorkloadKey::new(WorkloadKind::Job, name.clone());
         let Some(by) = self.all.get(&key).and_then(AnyController::creator).cloned() else { return false };
-        self.remove(&key, outbox);
+        self.remove(key, now, outbox);
         self.touched.insert(by);
         true
     }

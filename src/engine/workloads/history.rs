@@ -68,7 +68,9 @@ impl History {
         self.revisions.order_by_key(|revision| revision.number);
     }
 
-    /// Takes over a pod of an earlier run, which may have deleted it. Returns true if its revision was not known.
+    /// Takes over a pod of an earlier run, which may have deleted it. The pods come in the order of their creation. Of
+    /// two with one name, the earlier run has deleted the older, although its record does not say so yet. Returns true
+    /// if its revision was not known.
     pub fn adopt(&mut self, hash: &str, pod: &Rc<Pod>, is_deleted: bool, now: Now) -> bool {
         self.settling = Some(now.boot + SETTLING);
         let known = self.revisions.iter().position(|revision| revision.hash == hash);
@@ -81,6 +83,8 @@ impl History {
         if is_deleted {
             self.revisions[at].leaving.insert(pod.uid.clone(), pod.name.clone());
         } else {
+            let older = self.pods().find(|other| other.name == pod.name).map(|other| other.uid.clone());
+            older.map(|uid| self.delete(&uid));
             self.add(at, pod.clone());
         }
         known.is_none()

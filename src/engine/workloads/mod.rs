@@ -18,6 +18,7 @@ pub mod inputs;
 pub mod job;
 pub mod progress;
 pub mod record;
+mod removed_records;
 pub mod replica_set;
 pub mod revision;
 pub mod rolling;
@@ -41,6 +42,7 @@ use any_controller::AnyController;
 use controller::ControllerState;
 use inputs::{MAX_PODS, WorkloadInputs};
 use record::StoredWorkload;
+use removed_records::RemovedRecords;
 use revision::Revision;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +58,8 @@ pub struct Workloads {
     /// The workloads to step: their manifest has changed, or one of their pods.
     #[serde(skip)]
     touched: BTreeSet<WorkloadKey>,
+    /// The records of workloads that are gone.
+    removed: RemovedRecords,
     /// Counts the changes of the set of workloads.
     version: u64,
     /// The version that was published last.
@@ -101,6 +105,7 @@ impl Workloads {
                     AnyController::new(workload, self.stored.remove(&key), now, outbox)
                 }
             };
+            self.removed.is_back(&key);
             self.touched.insert(key.clone());
             self.all.insert(key, controller);
         }
@@ -108,7 +113,7 @@ impl Workloads {
         self.restore_created(now, outbox);
         self.version += before.values().map(|one| one.get().state().version() + 1).sum::<u64>();
         for key in before.into_keys().chain(std::mem::take(&mut self.stored).into_keys()) {
-            outbox.record(Owner::Worker(Uid::from("")), RecordChange::Delete { key: record::key(&key) });
+            self.removed.remove(key, now.boot, outbox);
         }
     }
 
@@ -168,6 +173,7 @@ impl Workloads {
     /// Writes the records that have to be written. That of a CronJob waits for those of its Jobs: it says which of them
     /// exist.
     pub fn write_records(&mut self, now: Boot, outbox: &mut Outbox) {
+        self.removed.retry(now, outbox);
         let waiting = self.creators_of_unrecorded();
         for (key, one) in self.all.iter_mut().filter(|(key, _)| !waiting.contains(key)) {
             if one.get_mut().state_mut().begins_record(now) {
@@ -185,6 +191,11 @@ impl Workloads {
         if let AnyController::Job(_) = one {
             self.touched.insert(key.clone());
         }
+    }
+
+    /// Handles the end of deleting the record of a workload that is gone.
+    pub fn record_removed(&mut self, key: &WorkloadKey, well: bool, now: Boot) {
+        self.removed.ended(key, well, now);
     }
 
     /// Handles the end of removing the manifest of a workload.
@@ -240,7 +251,8 @@ impl Workloads {
     }
 
     pub fn next_deadline(&self) -> Option<Boot> {
-        self.all.values().filter_map(|one| one.get().state().next_deadline()).min()
+        let of_controllers = self.all.values().filter_map(|one| one.get().state().next_deadline());
+        of_controllers.chain(self.removed.next_deadline()).min()
     }
 }
 

@@ -101,6 +101,8 @@ pub struct Checks {
     pub lost_records: BTreeSet<Uid>,
     /// The UIDs of all pods that the API server has had.
     pub of_server: BTreeSet<String>,
+    /// The UIDs of all pods that a workload has had.
+    pub of_workloads: BTreeSet<Uid>,
     /// Those whose deletion the node has confirmed.
     pub confirmed: BTreeSet<String>,
 }
@@ -121,10 +123,10 @@ impl Checks {
 
     /// Called before the desired pods change.
     pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, now: u64, runtime: &Runtime) {
-        let of_server = std::mem::take(&mut self.of_server);
-        let of_manifests = |uid: &Uid| !of_server.contains(uid.as_str());
+        let (of_server, of_workloads) = (std::mem::take(&mut self.of_server), std::mem::take(&mut self.of_workloads));
+        let of_manifests = |uid: &Uid| !of_server.contains(uid.as_str()) && !of_workloads.contains(uid);
         self.waits_for.retain(|uid, _| !of_manifests(uid) || new.values().any(|p| p.uid == *uid));
-        self.held.retain(|uid| new.values().any(|p| p.uid == *uid));
+        self.held.retain(|uid| !of_manifests(uid) || new.values().any(|p| p.uid == *uid));
         let read =
             engine.checks(Default::default()).iter().any(|check| check.name == "manifests" && check.result.is_ok());
         if engine.is_cordoned() && self.bounds.has_list() && read {
@@ -162,7 +164,12 @@ impl Checks {
         // An engine that has just started may know the pod only from its records.
         let gone = runtime.ours().map(|s| &s.uid).filter(|uid| !new.values().any(|p| p.uid == **uid));
         gone.filter(|uid| of_manifests(uid)).for_each(|uid| self.bounds.ends(uid, runtime));
-        self.of_server = of_server;
+        (self.of_server, self.of_workloads) = (of_server, of_workloads);
+    }
+
+    /// Called after a step: notes the pods of workloads.
+    pub fn pods_of_workloads(&mut self, engine: &Engine) {
+        self.of_workloads.extend(engine.workloads().pods().map(|pod| pod.uid.clone()));
     }
 
     /// Called after a step: notes the edited pods whose termination is requested by now.
@@ -301,6 +308,7 @@ impl Checks {
         };
         let goes_on = |uid: &Uid| {
             self.of_server.contains(uid.as_str())
+                || self.of_workloads.contains(uid)
                 || files.values().any(|p| p.uid == *uid || name(uid).is_some_and(|name| name == p.name))
         };
         self.end_requested.retain(|uid, _| recorded(uid) || !goes_on(uid));

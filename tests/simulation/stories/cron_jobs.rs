@@ -302,6 +302,23 @@ fn y20_a_job_of_a_manifest_with_the_name_of_the_next_one_stays() {
 }
 
 #[test]
+fn y20_the_record_of_a_removed_job_is_deleted_when_the_disk_works_again() {
+    let mut w = working(3000);
+    w.define_cron_job("tick", "schedule: '17 * * * *'", "", WORK);
+    w.until("the Job runs", 60, |w| running(w) == 1);
+    w.disk_fails(20 * S);
+    w.ask(Request::DeleteJob { of: FullName::new("default", &jobs(&w)[0]) });
+    w.run(10);
+    assert_eq!((jobs(&w).len(), records(&w, "jobs/")), (0, 1));
+    w.run(60);
+    assert_eq!(records(&w, "jobs/"), 0);
+    w.restart_engine();
+    w.run(60);
+    assert_eq!((jobs(&w).len(), running(&w)), (0, 0), "it does not come back");
+    w.assert_well();
+}
+
+#[test]
 fn y20_a_new_template_applies_to_the_next_job() {
     let mut w = working(200);
     w.define_cron_job("tick", EACH_MINUTE, "", WORK);

@@ -347,6 +347,27 @@ fn y18_the_template_of_a_job_cannot_be_changed() {
 }
 
 #[test]
+fn y18_a_job_that_cannot_be_changed_is_not_changed_by_a_restart_either() {
+    let mut w = node();
+    w.define_job("load", "completions: 5", WORK);
+    w.until("it runs", 30, |w| running(w) == 1);
+    w.define_job("load", "completions: 1", WORK);
+    w.restart_engine();
+    w.run(30);
+    let object = job(&w).map(shown::object).unwrap_or_default();
+    assert_eq!((&object["spec"]["completions"], running(&w)), (&5.into(), 1));
+    assert!(w.notices("BadManifest").iter().all(|text| text.contains("spec.completions: Forbidden")));
+    // A file that is removed and added again is another Job.
+    w.remove_job("load");
+    w.run(60);
+    w.define_job("load", "completions: 1", WORK);
+    w.until("it runs", 30, |w| running(w) == 1);
+    let object = job(&w).map(shown::object).unwrap_or_default();
+    assert_eq!(object["spec"]["completions"], 1);
+    w.assert_well();
+}
+
+#[test]
 fn y18_an_eviction_is_no_failure() {
     let mut w = node();
     w.define_job("load", "backoffLimit: 0", WORK);

@@ -1,7 +1,9 @@
 //! StatefulSets: order, stable names, updates from the highest number, partitions, restarts at every moment.
 
 use super::deployments::{controller, probed, running};
-use crate::story::node;
+use super::shutdown::with_shutdown;
+use crate::runtime::Life;
+use crate::story::{node, node_with};
 use crate::world::handlers::{BADLY, WELL};
 use crate::world::{S, World};
 use std::collections::BTreeMap;
@@ -252,4 +254,40 @@ fn y16_a_new_run_ends_no_ready_pod_out_of_order() {
     assert!(saw_repair);
     w.handlers.answers("db-1/main/Readiness", &[WELL]);
     w.until("the update is complete", 600, |w| counts(w) == [3; 3]);
+}
+
+#[test]
+fn y15_a_pod_whose_name_is_taken_starts_when_the_name_is_free() {
+    let mut w = node();
+    w.file("db-0", &format!("terminationGracePeriodSeconds: 20, {}", probed(1)));
+    w.life("db-0/main", &[Life::deaf(), Life::FOREVER]);
+    w.until("the other pod runs", 30, |w| running(w) == 1);
+    w.define_stateful_set("db", "replicas: 1", &probed(1));
+    w.run(30);
+    assert_eq!((counts(&w), w.notices("FailedCreate").len()), ([0; 3], 1));
+    w.set_files(BTreeMap::new());
+    w.run(5);
+    assert_eq!((counts(&w), running(&w)), ([0; 3], 1), "the other pod is terminating");
+    w.until("it has started", 60, |w| counts(w) == [1; 3]);
+    w.assert_well();
+}
+
+#[test]
+fn y15_of_two_pods_of_one_name_the_newer_stays_after_a_restart() {
+    for ms in 0..60 {
+        let mut w = node_with(with_shutdown());
+        w.define_stateful_set("db", "replicas: 2", &probed(1));
+        w.until("all pods are ready", 60, |w| counts(w) == [2; 3]);
+        w.power_off();
+        // A pod whose end is being recorded is replaced: the record cannot say yet that it is deleted.
+        w.run_ms(ms);
+        w.define_stateful_set("db", "replicas: 2", &probed(2));
+        w.restart_engine();
+        w.call_off();
+        w.until("the new pods run", 120, |w| counts(w) == [2; 3]);
+        assert_eq!((names(&w), versions(&w)), (vec!["db-0".to_owned(), "db-1".to_owned()], vec!["v2".to_owned(); 2]));
+        w.run(60);
+        assert_eq!(running(&w), 2, "{ms}");
+        w.assert_well();
+    }
 }

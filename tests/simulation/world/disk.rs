@@ -20,6 +20,8 @@ pub struct Disk {
     pub sealed: BTreeMap<String, u32>,
     /// The key of the service. The configuration has to agree.
     pub key: Option<u32>,
+    /// No record can be written or deleted.
+    pub failing: bool,
     /// No record can be written.
     pub full: bool,
     /// Added to the time of each change of a record (ns).
@@ -87,6 +89,12 @@ impl World {
         self.at(ns, Item::DiskWell);
     }
 
+    /// No record can be written or deleted for this time (ns).
+    pub fn disk_fails(&mut self, ns: u64) {
+        self.disk.failing = true;
+        self.disk_full(ns);
+    }
+
     /// A power failure loses some of the writes that the disk acknowledged recently.
     pub(super) fn lose_writes(&mut self) {
         for (at, key, before) in std::mem::take(&mut self.disk.acknowledged).into_iter().rev() {
@@ -138,6 +146,7 @@ impl World {
             return;
         }
         let wrong = self.disk.full && matches!(change, RecordChange::Put { .. } | RecordChange::Seal { .. })
+            || self.disk.failing
             || self.goes_wrong("no space for", record_key(&change), 4);
         let result = if wrong {
             Err(OpError::Answered { code: Code::Other(28), message: "no space left on device".into() })

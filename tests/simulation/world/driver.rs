@@ -28,7 +28,7 @@ impl World {
             Item::Start { life } => self.starts_again(life),
             Item::Manifests { life } if life == self.process.life => self.read_manifests(),
             Item::Pidfd { life, id } => self.pidfd_fires(life, id),
-            Item::DiskWell => self.disk.full = false,
+            Item::DiskWell => (self.disk.full, self.disk.failing) = (false, false),
             Item::Logind { key, call } => self.logind_acts(key, &call),
             Item::LockDue { since } => self.lock_is_released_in_time(since),
             Item::CatchesUp => self.cache_is_due(),
@@ -79,6 +79,7 @@ impl World {
         if self.chaos.is_some() && steps_now > 5000 {
             self.checks.fail("effects are bounded", "5000 steps at one moment".into());
         }
+        self.checks.pods_of_workloads(&self.engine);
         if !self.engine.is_cordoned() {
             self.checks.uncordoned();
         }

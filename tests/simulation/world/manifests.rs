@@ -15,6 +15,7 @@ use wherry::api::manifest_report::{
 };
 use wherry::api::pod::Pod;
 use wherry::api::priority;
+use wherry::api::workload::key::WorkloadKind;
 use wherry::engine::desired::conflict::Common;
 use wherry::engine::effect::RemovedManifest;
 use wherry::engine::effect::RuntimeCall;
@@ -103,7 +104,8 @@ type Files = BTreeMap<String, Manifest>;
 impl Manifests {
     /// Files define classes or Secrets.
     pub fn has_objects(&self) -> bool {
-        !self.classes.is_empty() || !self.runtime_classes.is_empty() || !self.secrets.is_empty()
+        let has_classes = !self.classes.is_empty() || !self.runtime_classes.is_empty();
+        has_classes || !self.secrets.is_empty() || !self.workloads.is_empty()
     }
 
     /// The text of each file on the disk.
@@ -511,6 +513,18 @@ impl World {
 
     pub fn remove_deployment(&mut self, name: &str) {
         self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("Deployment", name))));
+    }
+
+    /// Writes or removes (None) the file of a workload, unless it is so already.
+    pub fn set_workload(&mut self, kind: WorkloadKind, name: &str, text: Option<String>) {
+        let file = file_of(kind.name(), name);
+        if self.manifests.workloads.get(&file) == text.as_ref() {
+            return;
+        }
+        self.manifests_change(|w| match text {
+            Some(text) => drop(w.manifests.workloads.insert(file, text)),
+            None => drop(w.manifests.workloads.remove(&file)),
+        });
     }
 
     fn define_workload(&mut self, kind: &str, name: &str, spec: &str, pod: &str) {

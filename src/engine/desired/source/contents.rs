@@ -171,14 +171,15 @@ impl Held {
 /// good version.
 ///
 /// `old` contains the previous documents of the file. It is None when the file is read for the first time; then
-/// `recall` supplies them, but only if a document is broken or a pod needs its record.
+/// `recall` supplies them, but only if a document is broken, a pod needs its record, or an object has fields that must
+/// stay.
 pub(super) fn merge(
     old: Option<Vec<Held>>,
     recall: impl FnOnce() -> Vec<Held>,
     documents: Vec<Document>,
     make: impl Fn(&Document) -> Result<Object, Vec<Problem>>,
 ) -> (Vec<Held>, Vec<Problem>) {
-    let unknown = old.is_none();
+    let mut recall = old.is_none().then_some(|| recall().into_iter().map(Some).collect::<Vec<_>>());
     let mut old: Vec<Option<Held>> = old.into_iter().flatten().map(Some).collect();
     let mut now: Vec<Held> = Vec::new();
     let mut problems = Vec::new();
@@ -188,7 +189,18 @@ pub(super) fn merge(
             now.push(held);
             continue;
         }
-        match make(&document).and_then(|object| changeable(&old, object)) {
+        let made = make(&document);
+        if made.as_ref().is_ok_and(may_be_fixed)
+            && let Some(recall) = recall.take()
+        {
+            old = recall();
+            now.iter_mut().for_each(|held| take_recorded(held, &mut old));
+        }
+        if let Some(held) = take_same(&mut old, &document.digest) {
+            now.push(held);
+            continue;
+        }
+        match made.and_then(|object| changeable(&old, object)) {
             Ok(object) => now.push(Held::new(object, &document.content)),
             Err(more) => {
                 problems.extend(more);
@@ -198,18 +210,28 @@ pub(super) fn merge(
             }
         }
     }
-    if unknown && (!broken.is_empty() || now.iter().any(Held::needs_record)) {
-        old = recall().into_iter().map(Some).collect();
-        for held in &mut now {
-            if let Some(recorded) = take_same(&mut old, held.digest()) {
-                *held = recorded;
-            }
-        }
+    if (!broken.is_empty() || now.iter().any(Held::needs_record))
+        && let Some(recall) = recall.take()
+    {
+        old = recall();
+        now.iter_mut().for_each(|held| take_recorded(held, &mut old));
     }
     replace_old(&mut old, &mut now);
     keep_broken(old, broken, &mut now);
     now.shrink_to_fit();
     (now, problems)
+}
+
+/// Continues with the recorded version of a document that has not changed.
+fn take_recorded(held: &mut Held, recorded: &mut [Option<Held>]) {
+    if let Some(same) = take_same(recorded, held.digest()) {
+        *held = same;
+    }
+}
+
+/// Returns true for an object of which an earlier version may not be changed.
+fn may_be_fixed(object: &Object) -> bool {
+    matches!(object, Object::Data(_) | Object::Workload(_))
 }
 
 /// Replaces the documents that have a new good version. A pod keeps the old version until the new one is accepted.
@@ -246,8 +268,8 @@ fn keep_broken(mut old: Vec<Option<Held>>, broken: Vec<(usize, Option<Key>)>, no
     }
 }
 
-/// Rejects a new version of an immutable ConfigMap or Secret, and one of a workload that changes a field
-/// that must stay.
+/// Rejects a new version of an immutable ConfigMap or Secret, and one of a workload that changes a field that must
+/// stay.
 fn changeable(old: &[Option<Held>], object: Object) -> Result<Object, Vec<Problem>> {
     let old = || old.iter().flatten();
     let (source, field, message) = match &object {
