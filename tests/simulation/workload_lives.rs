@@ -4,11 +4,16 @@ use crate::chance::below;
 use crate::settled::{Judged, unless};
 use crate::world::World;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use wherry::api::workload::deployment::Strategy;
 use wherry::api::workload::key::{WorkloadKey, WorkloadKind};
 use wherry::engine::rng::Rng;
 use wherry::engine::workloads::any_controller::AnyController;
-use wherry::engine::workloads::shown;
+use wherry::engine::workloads::controller::Controller;
+use wherry::engine::workloads::revision::ReplicaState;
+use wherry::engine::workloads::stateful_set::Sequence;
+use wherry::engine::workloads::{Workloads, shown};
 
 /// An object of the pool appears, changes, or is removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -184,4 +189,55 @@ fn cron_job_agrees(w: &World, key: &WorkloadKey, status: &Value) -> bool {
     let jobs: Vec<_> = jobs.collect();
     let named = status["active"].as_array().map_or(0, Vec::len);
     named <= jobs.len() && jobs.iter().filter(|(_, one)| active(one)).count() >= named
+}
+
+/// The number of pods of each workload after the last step.
+#[derive(Default)]
+pub struct Sizes(BTreeMap<WorkloadKey, usize>);
+
+impl Sizes {
+    /// The pods of an earlier run may be more than a changed manifest permits.
+    pub fn engine_killed(&mut self) {
+        self.0.clear();
+    }
+
+    /// Returns what is wrong if a step has created more pods than a workload permits.
+    pub fn exceeded(&mut self, workloads: &Workloads) -> Option<String> {
+        let before = std::mem::take(&mut self.0);
+        let mut wrong = None;
+        for (key, one) in workloads.iter() {
+            let (size, most) = size(one);
+            if before.get(key).is_some_and(|before| size > *before) && size > most {
+                wrong = Some(format!("{key} has {size} pods, and may have {most}"));
+            }
+            self.0.insert(key.clone(), size);
+        }
+        wrong
+    }
+}
+
+/// The number of different names of its pods.
+fn names(of: &Sequence) -> usize {
+    of.state().history.pods().map(|pod| &pod.name).collect::<BTreeSet<_>>().len()
+}
+
+/// Returns the number of pods that have not ended, and up to which number more may be created. For a StatefulSet, only
+/// pods of the same name count.
+fn size(of: &AnyController) -> (usize, usize) {
+    let number = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    let pods = of.get().state().history.revisions.iter().flat_map(|revision| revision.replicas.values());
+    let pods = pods.filter(|pod| pod.state != ReplicaState::Ended).count();
+    match of {
+        AnyController::Deployment(of) => {
+            let of = of.deployment();
+            let surge = if let Strategy::Rolling { surge, .. } = of.strategy() { surge } else { 0 };
+            (pods, number(of.replicas() + surge))
+        }
+        // A pod may be replaced while others above the number of replicas still wait for their end.
+        AnyController::StatefulSet(of) => (of.state().history.pods().count() - names(of), 0),
+        AnyController::ReplicaSet(of) => (pods, number(of.replica_set().replicas())),
+        AnyController::Job(of) => (number(of.counts().active), number(of.job().parallelism())),
+        AnyController::DaemonSet(_) => (pods, 2),
+        AnyController::CronJob(_) => (0, 0),
+    }
 }

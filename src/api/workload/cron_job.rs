@@ -131,7 +131,12 @@ impl CronJob {
         let spec = k8s::JobSpec { template: (**template).clone(), ..of_jobs.spec.clone().unwrap_or_default() };
         let mut object = k8s::Job { metadata, spec: Some(spec), status: None };
         job::complete(&mut object);
-        Job::created(object, source.clone(), key.clone())
+        let mut job = Job::created(object, source.clone(), key.clone());
+        // All Jobs share the template.
+        if job.head.hash == self.head.hash {
+            job.head.template = template.clone();
+        }
+        job
     }
 
     /// Returns the number in the name of the Job of a time: as in a cluster, the minutes since 1970. With an interval

@@ -97,15 +97,6 @@ impl Job {
         Job { created_by: Some(by), ..Job::new(object, source, String::new()) }
     }
 
-    /// Returns the object from which `created` makes this Job again.
-    pub fn whole(&self) -> k8s::Job {
-        let mut object = self.object.clone();
-        if let Some(spec) = &mut object.spec {
-            spec.template = (*self.head.template).clone();
-        }
-        object
-    }
-
     fn spec(&self) -> &k8s::JobSpec {
         static EMPTY: std::sync::LazyLock<k8s::JobSpec> = std::sync::LazyLock::new(k8s::JobSpec::default);
         self.object.spec.as_ref().unwrap_or(&EMPTY)

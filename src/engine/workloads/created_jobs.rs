@@ -11,6 +11,7 @@ use super::job::JobRun;
 use super::job::phase::StoredCreatedJob;
 use super::record::{self, StoredOwn, StoredWorkload};
 use crate::api::document::from_value;
+use crate::api::k8s;
 use crate::api::names::{FullName, Uid};
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now};
@@ -21,6 +22,7 @@ use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
 use crate::engine::owner::Owner;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -62,7 +64,7 @@ impl Workloads {
         let StoredCreatedJob { cron_job, object } = own.created_job.as_ref()?;
         let by = WorkloadKey::new(WorkloadKind::CronJob, FullName::new(&stored.base.namespace, cron_job));
         let source = self.all.get(&by)?.get().head().source.clone();
-        Some(from_value(object).map(|object| Job::created(object, source, by)))
+        Some(whole(stored, object).map(|object| Job::created(object, source, by)))
     }
 
     fn insert_created(&mut self, run: JobRun) {
@@ -109,7 +111,7 @@ impl Workloads {
         let is_taken = self.all.contains_key(&job.head.key);
         let failure = is_taken.then(|| format!("jobs.batch {name:?} already exists"));
         if !is_taken {
-            self.insert_created(JobRun::new(Rc::new(job), None, inputs.now, inputs.outbox));
+            self.insert_created(JobRun::created(Rc::new(job), inputs.now, inputs.outbox));
         }
         if let Some(AnyController::CronJob(run)) = self.all.get(of) {
             run.report_created(&name, failure.as_deref(), inputs.outbox);
@@ -151,4 +153,12 @@ impl Workloads {
             self.touched.insert(of.clone());
         }
     }
+}
+
+/// Returns the object of a recorded Job with its template.
+fn whole(stored: &StoredWorkload, object: &Value) -> Result<k8s::Job, String> {
+    let revision = stored.base.revisions.first().ok_or("it has no template")?;
+    let mut object: k8s::Job = from_value(object)?;
+    object.spec.get_or_insert_default().template = from_value(&revision.template)?;
+    Ok(object)
 }

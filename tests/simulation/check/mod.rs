@@ -6,6 +6,7 @@ mod pods;
 
 use crate::bounds::Bounds;
 use crate::runtime::{Runtime, version_of};
+use crate::workload_lives::Sizes;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -103,6 +104,7 @@ pub struct Checks {
     pub of_server: BTreeSet<String>,
     /// The UIDs of all pods that a workload has had.
     pub of_workloads: BTreeSet<Uid>,
+    sizes: Sizes,
     /// Those whose deletion the node has confirmed.
     pub confirmed: BTreeSet<String>,
 }
@@ -167,8 +169,11 @@ impl Checks {
         (self.of_server, self.of_workloads) = (of_server, of_workloads);
     }
 
-    /// Called after a step: notes the pods of workloads.
+    /// Called after a step: notes the pods of workloads, and checks their number.
     pub fn pods_of_workloads(&mut self, engine: &Engine) {
+        if let Some(wrong) = self.sizes.exceeded(engine.workloads()) {
+            self.fail("Y2, Y15, Y18: not too many pods", wrong);
+        }
         self.of_workloads.extend(engine.workloads().pods().map(|pod| pod.uid.clone()));
     }
 
@@ -248,6 +253,7 @@ impl Checks {
 
     pub fn engine_killed(&mut self, runtime: &Runtime, records: &BTreeMap<String, String>) {
         self.bounds.engine_killed();
+        self.sizes.engine_killed();
         self.forget_ends();
         self.changing.clear();
         self.waits_for.retain(|uid, waits| {

@@ -143,11 +143,9 @@ impl Controller for JobRun {
 
     fn record(&self) -> String {
         let started = self.started.map(|started| started.wall.0);
-        let created_job = self
-            .job
-            .created_by
-            .as_ref()
-            .map(|by| StoredCreatedJob { cron_job: by.name.name.to_string(), object: json!(self.job.whole()) });
+        let created_by = self.job.created_by.as_ref();
+        let created_job = created_by
+            .map(|by| StoredCreatedJob { cron_job: by.name.name.to_string(), object: json!(self.job.object) });
         let stored = StoredJob { tally: self.tally.stored(), phase: self.phase.clone(), started, created_job };
         record::write(&self.state.stored(self.head()), &StoredOwn::Job(Box::new(stored)))
     }
@@ -172,6 +170,13 @@ impl JobRun {
         if let Some(StoredOwn::Job(stored)) = own {
             run.restore(*stored, now, outbox);
         }
+        run
+    }
+
+    /// Makes the controller of a new Job of a CronJob. Its first record has the template, which no manifest has.
+    pub fn created(job: Rc<Job>, now: Now, outbox: &mut Outbox) -> JobRun {
+        let mut run = JobRun::new(job, None, now, outbox);
+        run.state.set_only_template(&run.job.head.template, now.wall);
         run
     }
 
@@ -212,7 +217,7 @@ impl JobRun {
     /// Returns true for a Job of a CronJob before its first record is written. If its pods started now, a restart would
     /// forget the Job and create it again.
     fn is_not_stored(&self) -> bool {
-        self.job.created_by.is_some() && self.state.history.revisions.is_empty() && !self.state.is_recorded()
+        self.job.created_by.is_some() && self.started.is_none() && !self.state.is_recorded()
     }
 
     /// Returns what the CronJob sees that has created this Job.

@@ -54,7 +54,7 @@ pub struct StoredJob {
     pub created_job: Option<StoredCreatedJob>,
 }
 
-/// The object of a Job that a CronJob has created.
+/// The object of a Job that a CronJob has created, without its template, which is that of its revision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredCreatedJob {
