@@ -18,7 +18,7 @@ use crate::api::kube::bookmarks::Bookmarks;
 use crate::api::kube::path::Target;
 use crate::api::kube::query::Query;
 use crate::api::kube::request_body::object;
-use crate::api::kube::resources::Kind;
+use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
 use crate::api::kube::table::Include;
@@ -156,7 +156,8 @@ impl KubectlApi {
         }
     }
 
-    /// Returns the response after the engine has shortened the grace period of a pod.
+    /// Returns the response after the engine has deleted an object without a manifest, or shortened the grace period of
+    /// a pod.
     fn deleted_again(
         &self,
         snapshot: &Snapshot<'_>,
@@ -164,7 +165,13 @@ impl KubectlApi {
         live: Value,
         answer: std::result::Result<Reply, RequestError>,
     ) -> Result<ApiResponse> {
-        answer.map_err(Failure::internal)?;
+        answer.map_err(|why| match why {
+            // It has gone since the request.
+            RequestError::UnknownPod(_) | RequestError::UnknownJob(_) => {
+                Failure::not_found(Resource::of(key.kind), &key.name)
+            }
+            why => Failure::internal(why),
+        })?;
         // The current object has the new grace period. A pod that has ended meanwhile is shown as it was before.
         let now = self.object(snapshot, key).filter(|now| now["metadata"]["uid"] == live["metadata"]["uid"]);
         Ok(ApiResponse::json(&now.unwrap_or(live)))

@@ -2,11 +2,12 @@
 
 use super::head::WorkloadHead;
 use super::job::{self, Job};
-use super::key::WorkloadKind;
+use super::key::{WorkloadKey, WorkloadKind};
 use super::schedule::Schedule;
 use super::template;
 use crate::api::defaults;
 use crate::api::k8s::{self, ObjectMeta, OwnerReference};
+use crate::api::names::FullName;
 use crate::api::source::Source;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -105,17 +106,24 @@ impl CronJob {
         limit.and_then(|n| usize::try_from(n).ok()).unwrap_or_default()
     }
 
+    /// Returns the identity of the Job of a time.
+    pub fn job_key(&self, at: Timestamp) -> WorkloadKey {
+        let FullName { namespace, name } = self.head.name();
+        WorkloadKey::new(WorkloadKind::Job, FullName::new(namespace, &format!("{name}-{}", self.number(at))))
+    }
+
     /// Makes the Job of a time.
     pub fn job(&self, at: Timestamp, zone: &TimeZone) -> Job {
         let WorkloadHead { key, uid, template, source, .. } = &self.head;
+        let WorkloadKey { name, .. } = self.job_key(at);
         let of_jobs = &self.spec().job_template;
         let metadata = of_jobs.metadata.clone().unwrap_or_default();
         let mut annotations = metadata.annotations.unwrap_or_default();
         let scheduled = at.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
         annotations.insert(SCHEDULED.to_owned(), scheduled.replace("+00:00", "Z"));
         let metadata = ObjectMeta {
-            name: Some(format!("{}-{}", key.name.name, self.number(at))),
-            namespace: Some(key.name.namespace.to_string()),
+            name: Some(name.name.to_string()),
+            namespace: Some(name.namespace.to_string()),
             labels: metadata.labels,
             annotations: Some(annotations),
             owner_references: Some(vec![OwnerReference {

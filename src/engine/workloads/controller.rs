@@ -62,9 +62,7 @@ pub struct ControllerState {
     pub generation: i64,
     pub history: History,
     /// Why the last pod could not be created.
-    failure: Option<RolloutCondition>,
-    /// When to try again after a failure.
-    again: Option<Boot>,
+    failure: Option<CreateFailure>,
     record: Rewriting,
     /// When a step is due without an event.
     pub due: Option<Boot>,
@@ -72,21 +70,20 @@ pub struct ControllerState {
     version: u64,
 }
 
+/// Why a pod could not be created, and when to try again.
+#[derive(Debug, Serialize)]
+struct CreateFailure {
+    condition: RolloutCondition,
+    again: Boot,
+}
+
 impl ControllerState {
     /// Makes the state of an object. `stored`: its record.
     pub fn new(head: &WorkloadHead, stored: Option<StoredBase>, now: Wall, outbox: &mut Outbox) -> ControllerState {
         let history = History::new(head.key.clone());
         let record = Rewriting::default();
-        let mut state = ControllerState {
-            created: now,
-            generation: 1,
-            history,
-            failure: None,
-            again: None,
-            record,
-            due: None,
-            version: 0,
-        };
+        let mut state =
+            ControllerState { created: now, generation: 1, history, failure: None, record, due: None, version: 0 };
         let Some(stored) = stored else {
             state.record_changed();
             return state;
@@ -168,13 +165,15 @@ impl ControllerState {
     /// Shows why pods cannot be created. The next change may remove the cause, or a pod that leaves does, of which no
     /// workload hears.
     pub fn note_failure(&mut self, failure: Option<(Subject, String)>, inputs: &mut WorkloadInputs<'_>) {
-        self.again = failure.as_ref().map(|_| inputs.now.boot + RETRY);
         let Some((subject, why)) = failure else {
             self.version += u64::from(self.failure.take().is_some());
             return;
         };
-        let condition = self.failure.get_or_insert_default();
-        if condition.set("True", "FailedCreate", why.clone(), inputs.now) {
+        let again = inputs.now.boot + RETRY;
+        let failure =
+            self.failure.get_or_insert_with(|| CreateFailure { condition: RolloutCondition::default(), again });
+        failure.again = again;
+        if failure.condition.set("True", "FailedCreate", why.clone(), inputs.now) {
             self.version += 1;
             let message = format!("Error creating: {why}");
             inputs.outbox.emit(subject, Severity::Warning, Reason::FailedCreate, message);
@@ -183,7 +182,7 @@ impl ControllerState {
 
     /// Returns the condition that says why pods cannot be created, with its type.
     pub fn failure(&self) -> Option<(&'static str, &RolloutCondition)> {
-        self.failure.as_ref().map(|failure| ("ReplicaFailure", failure))
+        self.failure.as_ref().map(|failure| ("ReplicaFailure", &failure.condition))
     }
 
     /// Makes the revision of the present template the newest one, with the annotations of the object. Returns true if
@@ -232,6 +231,7 @@ impl ControllerState {
 
     /// Returns when a step is due without an event.
     pub fn next_deadline(&self) -> Option<Boot> {
-        self.due.into_iter().chain(self.again).chain(self.record.next_deadline()).min()
+        let again = self.failure.as_ref().map(|failure| failure.again);
+        self.due.into_iter().chain(again).chain(self.record.next_deadline()).min()
     }
 }

@@ -111,10 +111,6 @@ impl CronRun {
         self.cron = cron;
     }
 
-    pub fn cron(&self) -> &Rc<CronJob> {
-        &self.cron
-    }
-
     /// Takes the file of a time zone. `name`: the zone that was read; the CronJob may have another one by now.
     pub fn time_zone_read(
         &mut self,

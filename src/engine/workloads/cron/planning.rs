@@ -140,9 +140,9 @@ impl CronRun {
         outbox: &mut Outbox,
     ) {
         let at = due.at;
-        let job = self.cron.job(at, &due.zone);
+        let key = self.cron.job_key(at);
         // After a restart, the record of the Job may be newer than that of the CronJob.
-        if jobs.iter().any(|known| known.key == job.head.key) {
+        if jobs.iter().any(|known| known.key == key) {
             return self.started(at);
         }
         match self.cron.concurrency() {
@@ -163,7 +163,7 @@ impl CronRun {
         }
         self.report_many(due, now, outbox);
         self.started(at);
-        actions.push(CronAction::Create(Box::new(job)));
+        actions.push(CronAction::Create(Box::new(self.cron.job(at, &due.zone))));
     }
 
     fn started(&mut self, at: Timestamp) {

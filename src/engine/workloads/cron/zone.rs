@@ -16,9 +16,15 @@ const RETRY: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug)]
 pub(super) enum Zone {
-    NotAsked { failure: Option<String> },
-    Asked { failure: Option<String> },
-    Failed { why: String, again: Boot },
+    NotAsked,
+    /// `failure`: why the zone was not known before.
+    Asked {
+        failure: Option<String>,
+    },
+    Failed {
+        why: String,
+        again: Boot,
+    },
     Known(TimeZone),
 }
 
@@ -26,7 +32,7 @@ impl Zone {
     pub(super) fn of(name: Option<&str>) -> Zone {
         match name {
             Some(name) if is_utc(name) => Zone::Known(TimeZone::UTC),
-            _ => Zone::NotAsked { failure: None },
+            _ => Zone::NotAsked,
         }
     }
 
@@ -43,7 +49,7 @@ impl Zone {
             Zone::Asked { .. } => return None,
             Zone::Failed { again, .. } if *again > now => return None,
             Zone::Failed { why, .. } => Some(std::mem::take(why)),
-            Zone::NotAsked { failure } => failure.take(),
+            Zone::NotAsked => None,
         };
         *self = Zone::Asked { failure };
         let name = name.map(str::to_owned);
@@ -63,9 +69,9 @@ impl Zone {
             Err(why) => Err(why.to_string()),
         };
         let before = match self {
-            Zone::NotAsked { failure } | Zone::Asked { failure } => failure.take(),
+            Zone::Asked { failure } => failure.take(),
             Zone::Failed { why, .. } => Some(std::mem::take(why)),
-            Zone::Known(_) => None,
+            Zone::NotAsked | Zone::Known(_) => None,
         };
         match zone {
             Ok(zone) => {
@@ -83,7 +89,7 @@ impl Zone {
     pub(super) fn retry(&self) -> Option<Boot> {
         match self {
             Zone::Failed { again, .. } => Some(*again),
-            Zone::NotAsked { .. } | Zone::Asked { .. } | Zone::Known(_) => None,
+            Zone::NotAsked | Zone::Asked { .. } | Zone::Known(_) => None,
         }
     }
 }
@@ -92,7 +98,7 @@ impl Zone {
 impl Serialize for Zone {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self {
-            Zone::NotAsked { .. } => s.serialize_str("not asked"),
+            Zone::NotAsked => s.serialize_str("not asked"),
             Zone::Asked { .. } => s.serialize_str("asked"),
             Zone::Failed { why, .. } => s.serialize_str(why),
             Zone::Known(zone) => s.serialize_str(zone.iana_name().unwrap_or("UTC")),
