@@ -1,7 +1,6 @@
 //! The files of time zones (RFC 8536).
 
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use crate::foreign::{self, Links};
 use std::path::{Path, PathBuf};
 
 /// The database of time zones, from the package tzdata.
@@ -14,19 +13,36 @@ const MAX_SIZE: u64 = 64 << 10;
 /// Reads the file of a time zone: `Europe/Berlin`, or None for that of the machine. Returns None if there is no file.
 ///
 /// # Errors
-/// The file cannot be read, or is too large.
+/// The file cannot be read, is not a regular file, or is too large.
 pub fn read(name: Option<&str>) -> Result<Option<Box<[u8]>>, String> {
-    let path = name.map_or_else(|| PathBuf::from(LOCAL), |name| Path::new(DATABASE).join(name));
-    let failed = |why: &dyn std::fmt::Display| format!("cannot read {}: {why}", path.display());
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-        Err(e) => return Err(failed(&e)),
-    };
-    let mut content = Vec::new();
-    file.take(MAX_SIZE + 1).read_to_end(&mut content).map_err(|e| failed(&e))?;
-    if content.len() as u64 > MAX_SIZE {
-        return Err(failed(&format_args!("it has more than {MAX_SIZE} bytes")));
+    read_file(&name.map_or_else(|| PathBuf::from(LOCAL), |name| Path::new(DATABASE).join(name)))
+}
+
+fn read_file(path: &Path) -> Result<Option<Box<[u8]>>, String> {
+    match foreign::read(path, Links::Follow, MAX_SIZE) {
+        Ok(content) => Ok(Some(content.into())),
+        Err(refused) if refused.is_missing() => Ok(None),
+        Err(refused) => Err(format!("cannot read {}: {refused}", path.display())),
     }
-    Ok(Some(content.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_zone_that_is_missing_is_no_error_and_one_that_is_no_file_or_too_large_is() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("zone");
+        assert_eq!(read_file(&path), Ok(None));
+        assert_eq!(read_file(&path.join("below")), Ok(None));
+        fs::write(&path, b"TZif").expect("a file");
+        assert_eq!(read_file(&path), Ok(Some(b"TZif".as_slice().into())));
+        fs::write(&path, vec![0; 70_000]).expect("a file");
+        let why = read_file(&path).expect_err("too large");
+        assert!(why.contains("70000 bytes, larger than the limit of 65536"), "{why}");
+        let why = read_file(directory.path()).expect_err("a directory");
+        assert!(why.contains("a directory, not a regular file"), "{why}");
+    }
 }
