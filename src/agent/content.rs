@@ -219,6 +219,7 @@ impl Drive<'_> {
                 json(&descriptors::list(parts, engine, config, *now))
             }
             Page::Status => json(&self.view.status()),
+            Page::Volumes => json(&self.view.engine.volumes()),
             Page::ShutdownPlan => json(&self.view.engine.shutdown_plan()),
         }
     }

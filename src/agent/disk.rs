@@ -11,7 +11,7 @@ use crate::api::facts::{MeasuredPod, PodDiskFact};
 use crate::api::names::Uid;
 use crate::api::time::{Boot, Now};
 use crate::api::volume::Volume;
-use crate::engine::effect::{ContainerVolumes, FilesCall, VolumesCall};
+use crate::engine::effect::{ClaimCall, ContainerVolumes, FilesCall, VolumesCall};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{Code, OpError, OpId};
 use crate::event_loop::Class;
@@ -55,17 +55,17 @@ impl Disk {
     /// Has a helper set up or remove volumes, because file systems of other owners may hang.
     pub(super) fn use_volumes(&self, op: OpId, call: VolumesCall, deadline: Boot, jobs: &mut Jobs) {
         let layout = self.files.layout.clone();
-        let host_path = |volumes: &[Volume]| volumes.iter().find_map(Volume::host_path).map(PathBuf::from);
+        let outside = |volumes: &[Volume]| volumes.iter().find_map(Volume::outside_path).map(PathBuf::from);
         match call {
             VolumesCall::Mount { uid, volumes } => {
-                let (uid, path) = (uid.to_string(), host_path(&volumes));
+                let (uid, path) = (uid.to_string(), outside(&volumes));
                 let spec = volumes_job("set up a pod's volumes", path.as_deref(), deadline);
                 let work = move || answered(volumes::set_up(&layout, &uid, &volumes));
                 jobs.run_op(op, spec, work, |()| Answer::Ok);
             }
             VolumesCall::InContainer(of) => {
                 let ContainerVolumes { uid, container, volumes, env, recursive_read_only } = *of;
-                let (uid, path) = (uid.to_string(), host_path(&volumes));
+                let (uid, path) = (uid.to_string(), outside(&volumes));
                 let spec = volumes_job("mount volumes in a container", path.as_deref(), deadline);
                 let work = move || {
                     let of = ForContainer { container: &container, env: &env, recursive_read_only };
@@ -106,6 +106,23 @@ impl Disk {
 
 fn answered<T>(result: Result<T, VolumeError>) -> Result<T, OpError> {
     result.map_err(|e| OpError::Answered { code: Code::Other(2), message: e.to_string() })
+}
+
+/// Has a helper create or remove the directory of a claim. A directory with many files takes long to remove.
+pub(super) fn use_claim(op: OpId, call: ClaimCall, deadline: Boot, jobs: &mut Jobs) {
+    match call {
+        ClaimCall::Make { place, create_base } => {
+            let path = PathBuf::from(&place.base);
+            let spec = volumes_job("create the directory of a claim", Some(&path), deadline);
+            let work = move || volumes::make_claim(&place, create_base).map_err(OpError::Unknown);
+            jobs.run_op(op, spec, work, Answer::MadeDirectory);
+        }
+        ClaimCall::Remove { place } => {
+            let spec = JobSpec::new(Class::Removals, "remove the directory of a claim", deadline);
+            let work = move || volumes::remove_claim(&place).map_err(OpError::Unknown);
+            jobs.run_op(op, spec, work, |()| Answer::Ok);
+        }
+    }
 }
 
 /// Returns a job that sets up volumes. A `path` on a file system that hangs delays only the pods that use it.

@@ -2,7 +2,7 @@
 //! exactly one `Event::Done`.
 
 use super::runtime::SandboxCall;
-use super::{Agent, Reporting, cluster, credentials, identity, logs, manifests, paths, time_zones};
+use super::{Agent, Reporting, cluster, credentials, disk, identity, logs, manifests, paths, time_zones};
 use crate::adapters::cgroups::CgroupResult;
 use crate::adapters::cri::requests::HostDns;
 use crate::adapters::host::levels;
@@ -39,6 +39,7 @@ impl Agent {
             Effect::ManifestNews(news) => self.reporting.recorder.report_manifests(&news, &self.engine, now),
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
             Effect::Volumes { op, call, timeout } => self.use_volumes(op, call, now.boot + timeout),
+            Effect::Claim { op, call, timeout } => disk::use_claim(op, call, now.boot + timeout, &mut self.jobs),
             Effect::ReadDockerConfig { op, timeout } => self.read_docker_config(op, now.boot + timeout),
             Effect::AskProvider { op, provider, repository, timeout } => {
                 self.ask_provider(op, *provider, repository, now.boot + timeout);
@@ -69,6 +70,7 @@ impl Agent {
             Effect::Answer { id, answer } => self.answered(id, answer, now),
             Effect::Publish { uid, name } => self.publish_change(&uid, &name, now),
             Effect::PublishWorkloads => self.publish_workloads(),
+            Effect::PublishClaims => self.publish_claims(),
             Effect::Notice(notice) => self.record_notice(&notice, now),
             Effect::ContainerEnded(end) => self.reporting.recorder.report_end(&end, now),
             Effect::Measure(measure) => self.metrics.record(&measure),
@@ -209,6 +211,12 @@ impl Agent {
     fn publish_workloads(&mut self) {
         if let Some(kube) = self.serving.kube.get() {
             kube.api.workloads_changed();
+        }
+    }
+
+    fn publish_claims(&mut self) {
+        if let Some(kube) = self.serving.kube.get() {
+            kube.api.claims_changed();
         }
     }
 

@@ -40,6 +40,7 @@ use crate::api::sealing::KeyState;
 use crate::api::time::{Boot, Wall};
 use crate::config::problem::Problem;
 use crate::config::{CertificateSource, Config};
+use crate::engine::claims;
 use crate::engine::cluster::member;
 use crate::engine::cluster::sealing_settings::SealingSettings;
 use crate::engine::cluster::traffic::Traffic;
@@ -152,7 +153,7 @@ fn reporting(config: &Config, now: Boot) -> Reporting {
 
 /// Returns the events for what earlier runs have left on the disk.
 fn first_events(records: &Records, files: &PodFiles) -> VecDeque<Event> {
-    let kinds = [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, in_force::KIND];
+    let kinds = [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, in_force::KIND, claims::record::KIND];
     let kinds: Vec<&str> = kinds.into_iter().chain(workloads::record::KINDS).chain(member::KINDS).collect();
     VecDeque::from([Event::Records(records.load(&kinds)), Event::Directories(files.found())])
 }
@@ -277,6 +278,7 @@ pub(super) fn engine_config(
         max_restart_backoff: config.max_container_restart_period,
         node,
         image_gc: config.image_gc.clone(),
+        storage_classes: config.storage_classes(),
         eviction: config.eviction_policy(),
         log_rotation: config.log_rotation.clone(),
         root: config.root_dir.to_string_lossy().into_owned(),

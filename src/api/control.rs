@@ -175,6 +175,35 @@ pub struct StreamUrl {
     pub url: String,
 }
 
+/// `GET /volumes`: the directories of claims, in the order of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Volumes {
+    pub volumes: Vec<VolumeView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeView {
+    pub namespace: String,
+    pub claim: String,
+    /// Pending, Bound, Terminating (the claim is deleted, but pods use it), Released (there is no claim), Removing or
+    /// Failed (the directory cannot be removed).
+    pub status: String,
+    pub storage_class: String,
+    /// Retain or Delete
+    pub reclaim_policy: String,
+    /// An absolute path.
+    pub directory: String,
+    /// `namespace/name` of each pod that refers to the claim.
+    pub pods: Vec<String>,
+    /// The size that the claim requests, a quantity. It is no limit.
+    pub requested: String,
+    /// The size on disk. `wherry volumes` adds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_bytes: Option<u64>,
+}
+
 /// `GET /images`: the images of the runtime, in the runtime's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -137,6 +137,9 @@ fn complete_volume(volume: &mut Volume) {
         source.default_mode.get_or_insert(FILE_MODE);
         source.items.iter_mut().flatten().for_each(complete_file);
     }
+    if let Some(template) = volume.ephemeral.as_mut().and_then(|source| source.volume_claim_template.as_mut()) {
+        template.spec.volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
+    }
     if let Some(source) = &mut volume.projected {
         source.default_mode.get_or_insert(FILE_MODE);
         for source in source.sources.iter_mut().flatten() {

@@ -18,6 +18,7 @@ pub enum InvolvedKind {
     ReplicaSet,
     Job,
     CronJob,
+    PersistentVolumeClaim,
 }
 
 impl InvolvedKind {
@@ -31,6 +32,7 @@ impl InvolvedKind {
             InvolvedKind::ReplicaSet => ("ReplicaSet", "apps/v1"),
             InvolvedKind::Job => ("Job", "batch/v1"),
             InvolvedKind::CronJob => ("CronJob", "batch/v1"),
+            InvolvedKind::PersistentVolumeClaim => ("PersistentVolumeClaim", "v1"),
         }
     }
 }

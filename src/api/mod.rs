@@ -3,6 +3,7 @@
 
 pub mod apparmor;
 pub mod cgroups;
+pub mod claim;
 pub mod cluster;
 pub mod control;
 pub mod credential_provider;
@@ -10,6 +11,7 @@ pub mod data_object;
 pub mod defaults;
 pub mod devices;
 pub mod document;
+pub mod duplicates;
 pub mod duration;
 pub mod environment;
 pub mod ephemeral;
@@ -57,6 +59,7 @@ pub mod services;
 pub mod shutdown;
 pub mod source;
 pub mod stop_signal;
+pub mod storage_class;
 pub mod sysctls;
 pub mod system_credentials;
 pub mod taints;

@@ -1,5 +1,6 @@
 //! The desired objects as their source has read them. The engine decides which of them are in force (D4, A5).
 
+use super::claim::Claim;
 use super::data_object::DataObject;
 use super::pod::Pod;
 use super::priority::{self, PriorityClass};
@@ -16,6 +17,7 @@ pub struct Objects {
     pub runtime_classes: Vec<RuntimeClass>,
     /// ConfigMaps and Secrets.
     pub data: Vec<Rc<DataObject>>,
+    pub claims: Vec<Rc<Claim>>,
     pub workloads: Vec<Workload>,
     pub pods: Vec<PodDocument>,
 }

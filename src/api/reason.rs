@@ -43,6 +43,8 @@ reasons! {
     BackoffLimitExceeded Completed FailedCreate FailedDelete FailedIndexes FailedPlacement JobAlreadyActive
     MaxFailedIndexesExceeded MissSchedule MissingJob PodFailurePolicy ReplacingInPlace Resumed SawCompletedJob
     ScalingReplicaSet SuccessfulCreate SuccessfulDelete Suspended TooManyMissedTimes UnknownTimeZone
+    // Events of claims.
+    ProvisioningFailed ProvisioningSucceeded VolumeFailedDelete WaitForFirstConsumer
     // Events of the node.
     AgentCrashed ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired
     CertificateIssued CertificateNotApproved CertificateNotRenewed CertificateRenewed Conflict ConflictEnded

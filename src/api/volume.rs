@@ -21,6 +21,12 @@ pub enum VolumeKind {
         path: String,
         check: HostPathType,
     },
+    /// The directory of a claim.
+    Claim {
+        /// An absolute path on the host.
+        path: String,
+        read_only: bool,
+    },
     Files {
         plugin: FilesPlugin,
         /// If two files have the same path, the last one wins, as in a projected volume of a kubelet.
@@ -140,12 +146,12 @@ pub struct FsGroup {
 }
 
 impl Volume {
-    /// Returns the kubelet's name for the volume's plugin, as used in paths. None for a hostPath and an image, which
-    /// have no directory of their own.
+    /// Returns the kubelet's name for the volume's plugin, as used in paths. None for a hostPath, a claim and an
+    /// image, which have no directory in that of the pod.
     pub fn plugin(&self) -> Option<&'static str> {
         match &self.kind {
             VolumeKind::EmptyDir(_) => Some("kubernetes.io~empty-dir"),
-            VolumeKind::HostPath { .. } | VolumeKind::Image { .. } => None,
+            VolumeKind::HostPath { .. } | VolumeKind::Claim { .. } | VolumeKind::Image { .. } => None,
             VolumeKind::Files { plugin: FilesPlugin::ConfigMap, .. } => Some("kubernetes.io~configmap"),
             VolumeKind::Files { plugin: FilesPlugin::Secret, .. } => Some("kubernetes.io~secret"),
             VolumeKind::Files { plugin: FilesPlugin::Projected, .. } => Some("kubernetes.io~projected"),
@@ -153,17 +159,21 @@ impl Volume {
         }
     }
 
-    /// Returns the path of a hostPath volume.
-    pub fn host_path(&self) -> Option<&str> {
+    /// Returns the path of a volume that is not in the pod's directory: a hostPath or a claim.
+    pub fn outside_path(&self) -> Option<&str> {
         match &self.kind {
-            VolumeKind::HostPath { path, .. } => Some(path),
-            _ => None,
+            VolumeKind::HostPath { path, .. } | VolumeKind::Claim { path, .. } => Some(path),
+            VolumeKind::EmptyDir(_) | VolumeKind::Files { .. } | VolumeKind::Image { .. } => None,
         }
     }
 
     /// Reports whether the volume is read-only for all containers, whatever their mounts say.
     pub fn is_read_only(&self) -> bool {
-        matches!(self.kind, VolumeKind::Files { .. } | VolumeKind::Image { .. })
+        match self.kind {
+            VolumeKind::Files { .. } | VolumeKind::Image { .. } => true,
+            VolumeKind::Claim { read_only, .. } => read_only,
+            VolumeKind::EmptyDir(_) | VolumeKind::HostPath { .. } => false,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Resolves the volumes of a pod: the files of ConfigMaps, Secrets and the downward API, as a kubelet builds them.
 
+use crate::api::claim::{self, ClaimDirectory, ClaimError, ClaimKey, FindClaim};
 use crate::api::cluster::token::TokenKey;
 use crate::api::data_object::{DataKey, DataKind, DataObject};
 use crate::api::environment::{self, Facts, Missing};
@@ -22,6 +23,8 @@ const MODE: i32 = 0o644;
 pub struct Unresolved {
     pub volume: String,
     pub why: String,
+    /// Nothing is wrong: the directory of a claim is being created.
+    pub is_expected: bool,
 }
 
 impl std::fmt::Display for Unresolved {
@@ -32,17 +35,32 @@ impl std::fmt::Display for Unresolved {
 
 /// Resolves each volume of the pod separately, in the order of the spec. A volume is unresolved if an object or a key
 /// that is not optional does not exist.
-pub fn resolve(facts: Facts<'_>) -> impl Iterator<Item = Result<Volume, Unresolved>> {
+pub fn resolve<'f>(facts: Facts<'f>, find: FindClaim<'f>) -> impl Iterator<Item = Result<Volume, Unresolved>> + 'f {
     let volumes = facts.pod.spec().volumes.iter().flatten();
     volumes.map(move |volume| {
-        let kind = kind(volume, facts).map_err(|why| Unresolved { volume: volume.name.clone(), why })?;
+        let found = match claim::of_volume(facts.pod, volume) {
+            Some(key) => of_claim(volume, facts.pod, &key, find),
+            None => kind(volume, facts).map_err(ClaimError::NotUsable),
+        };
+        let kind = found.map_err(|why| Unresolved {
+            volume: volume.name.clone(),
+            why: why.to_string(),
+            is_expected: why == ClaimError::Soon,
+        })?;
         Ok(Volume { name: volume.name.clone(), kind, fs_group: fs_group(facts.pod) })
     })
 }
 
 /// Returns the volumes without the contents of files. This is enough to mount them in a container. `images` has the
 /// image ids of image volumes, by volume name.
-pub fn without_contents(pod: &Pod, images: &BTreeMap<String, String>) -> Vec<Volume> {
+///
+/// # Errors
+/// The pod has to wait for a claim.
+pub fn without_contents(
+    pod: &Pod,
+    images: &BTreeMap<String, String>,
+    find: FindClaim<'_>,
+) -> Result<Vec<Volume>, String> {
     let kind = |volume: &k8s::Volume| match (plugin(volume), plain(volume, Medium::Disk)) {
         (Some(plugin), _) => VolumeKind::Files { plugin, files: Vec::new() },
         (None, VolumeKind::Image { reference, .. }) => {
@@ -51,7 +69,20 @@ pub fn without_contents(pod: &Pod, images: &BTreeMap<String, String>) -> Vec<Vol
         (None, kind) => kind,
     };
     let volumes = pod.spec().volumes.iter().flatten();
-    volumes.map(|v| Volume { name: v.name.clone(), kind: kind(v), fs_group: fs_group(pod) }).collect()
+    let of = |volume: &k8s::Volume| {
+        let kind = match claim::of_volume(pod, volume) {
+            Some(key) => of_claim(volume, pod, &key, find).map_err(|why| why.to_string())?,
+            None => kind(volume),
+        };
+        Ok(Volume { name: volume.name.clone(), kind, fs_group: fs_group(pod) })
+    };
+    volumes.map(of).collect()
+}
+
+fn of_claim(volume: &k8s::Volume, pod: &Pod, key: &ClaimKey, find: FindClaim<'_>) -> Result<VolumeKind, ClaimError> {
+    let ClaimDirectory { path } = find(pod, key)?;
+    let read_only = volume.persistent_volume_claim.as_ref().is_some_and(|source| source.read_only == Some(true));
+    Ok(VolumeKind::Claim { path, read_only })
 }
 
 /// Returns the ConfigMaps and Secrets to which the volumes of a pod refer.
@@ -300,6 +331,8 @@ mod tests {
 {apiVersion: v1, kind: Secret, metadata: {name: login}, stringData: {password: hunter2}}
 ";
 
+    const NO_CLAIMS: FindClaim<'_> = &|_, _| Err(ClaimError::Soon);
+
     fn pod(volumes: &str) -> Pod {
         let text = format!(
             "{{apiVersion: v1, kind: Pod, metadata: {{name: web, labels: {{b: '2', a: x}}, \
@@ -320,7 +353,7 @@ mod tests {
         let (pod, allocatable) = (pod(volumes), Resources::from([(MEMORY, 1 << 30)]));
         let facts =
             Facts { pod: &pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects: &objects, cluster: None };
-        resolve(facts).collect::<Result<_, _>>().map_err(|e| e.to_string())
+        resolve(facts, NO_CLAIMS).collect::<Result<_, _>>().map_err(|e| e.to_string())
     }
 
     /// Returns the files as `path mode content`.
@@ -353,6 +386,30 @@ mod tests {
         }
         assert_eq!(files("configMap: {name: nosuch, optional: true}").unwrap(), [""; 0]);
         assert_eq!(files("configMap: {name: page, optional: true, items: [{key: k, path: p}]}").unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn y22_a_volume_of_a_claim_is_its_directory() {
+        let find = |_: &Pod, key: &ClaimKey| match &*key.0.name {
+            "data" | "web-e" => Ok(ClaimDirectory { path: format!("/claims/{}", key.0) }),
+            "soon" => Err(ClaimError::Soon),
+            other => Err(ClaimError::NotUsable(format!("no {other}"))),
+        };
+        let volumes = |name: &str, more: &str| {
+            let volumes = format!("[{{name: {name}, {more}}}]");
+            without_contents(&pod(&volumes), &BTreeMap::new(), &find).map(|mut all| all.remove(0))
+        };
+        let own = volumes("v", "persistentVolumeClaim: {claimName: data, readOnly: true}").unwrap();
+        assert_eq!(own.kind, VolumeKind::Claim { path: "/claims/default/data".into(), read_only: true });
+        assert!(own.is_read_only() && own.plugin().is_none() && own.fs_group.is_some());
+        let template = "{spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}";
+        let ephemeral = volumes("e", &format!("ephemeral: {{volumeClaimTemplate: {template}}}")).unwrap();
+        assert_eq!(ephemeral.outside_path(), Some("/claims/default/web-e"));
+        assert!(!ephemeral.is_read_only());
+        let missing = volumes("v", "persistentVolumeClaim: {claimName: x}").unwrap_err();
+        assert_eq!(missing, "no x");
+        let soon = volumes("v", "persistentVolumeClaim: {claimName: soon}").unwrap_err();
+        assert_eq!(soon, "the directory of the claim is being created");
     }
 
     #[test]
@@ -398,7 +455,8 @@ mod tests {
         let found: Vec<String> = references(&pod).map(|key| key.to_string()).collect();
         assert_eq!(found, ["Secret default/login", "ConfigMap default/page"]);
         let group = Some(FsGroup { gid: 7, only_on_root_mismatch: true });
-        let bare = without_contents(&pod, &BTreeMap::from([("e".into(), "sha256:1".into())]));
+        let images = BTreeMap::from([("e".into(), "sha256:1".into())]);
+        let bare = without_contents(&pod, &images, NO_CLAIMS).unwrap();
         assert!(bare.iter().all(|v| v.fs_group == group) && bare.len() == 5);
         let host_path = VolumeKind::HostPath { path: "/x".into(), check: HostPathType::File };
         assert_eq!((&bare[2].kind, &bare[3].kind), (&VolumeKind::EmptyDir(Medium::Disk), &host_path));

@@ -5,6 +5,7 @@
 use crate::adapters::host::time_zone;
 use crate::adapters::{manifests, records};
 use crate::agent;
+use crate::api::claim::{self, Claim};
 use crate::api::data_object::{DataKind, DataObject, DataObjects};
 use crate::api::document::{self, Checked, Object};
 use crate::api::pod::Pod;
@@ -58,6 +59,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
         runtime_classes: Vec::new(),
         data: Vec::new(),
         workloads: Vec::new(),
+        claims: Vec::new(),
     };
     if files.is_empty() {
         report.files += loaded.files.len();
@@ -110,6 +112,7 @@ struct Report<'a> {
     runtime_classes: Vec<RuntimeClass>,
     data: Vec<Rc<DataObject>>,
     workloads: Vec<Workload>,
+    claims: Vec<Rc<Claim>>,
 }
 
 impl Report<'_> {
@@ -177,6 +180,7 @@ impl Report<'_> {
                 Object::RuntimeClass(class) => self.runtime_classes.push(class),
                 Object::Data(object) => self.data.push(Rc::new(object)),
                 Object::Workload(workload) => self.workloads.push(workload),
+                Object::Claim(claim) => self.claims.push(Rc::new(claim)),
             }
         }
         self.errors_of(problems)
@@ -236,6 +240,7 @@ impl Report<'_> {
         problems.extend(document::collisions(self.pods.iter()));
         problems.extend(DataObjects::collect(self.data.iter().cloned()).1);
         problems.extend(workload::duplicates(&self.workloads));
+        problems.extend(claim::duplicates(&self.claims));
         let (runtime_classes, more) = RuntimeClasses::collect(self.runtime_classes.iter().cloned());
         problems.extend(more);
         problems

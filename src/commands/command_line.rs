@@ -267,6 +267,21 @@ pub(super) enum Command {
         #[command(flatten)]
         socket: SocketArgs,
     },
+    /// List the directories of claims
+    ///
+    /// Shows for each PersistentVolumeClaim its directory, its size on disk (not more than 20 s are spent on measuring
+    /// one), the pods that use it, and what happens with it when the claim is deleted. A directory that is kept
+    /// (Released) belongs to the next claim of its name.
+    #[command(after_help = VOLUMES_EXAMPLES, args_conflicts_with_subcommands = true)]
+    Volumes {
+        #[command(subcommand)]
+        command: Option<VolumesCommand>,
+        /// Output format instead of the table
+        #[arg(short, long, value_enum)]
+        output: Option<describe::Format>,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
     /// Grant access with kubectl
     ///
     /// Issues a client certificate for the API for kubectl, and prints a kubeconfig with it. The kubeconfig contains
@@ -409,6 +424,11 @@ const UNDRAIN_EXAMPLES: &str = "\
 Examples:
   wherry undrain default/db
   wherry undrain --all                      all drained pods";
+
+const VOLUMES_EXAMPLES: &str = "\
+Examples:
+  wherry volumes
+  wherry volumes remove shop/data           its claim is gone, and its files are not needed any more";
 
 const SUPPORT_EXAMPLES: &str = "\
 Examples:
@@ -616,6 +636,23 @@ pub(super) enum DebugCommand {
         /// Output format instead of the table
         #[arg(short, long, value_enum)]
         output: Option<StatusFormat>,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum VolumesCommand {
+    /// Remove the directories of claims that are gone
+    ///
+    /// Removes the directory with all files in it. Refuses if a claim has the directory, if pods use it, or if wherry
+    /// has not created it. The removal goes on in the background; `wherry events` shows an error.
+    ///
+    /// Exit code: 0 success, 1 a directory stays; stderr has the reason.
+    Remove {
+        /// The claims: NAMESPACE/NAME, or NAME in the namespace default
+        #[arg(required = true, value_name = "CLAIM")]
+        claims: Vec<String>,
         #[command(flatten)]
         socket: SocketArgs,
     },

@@ -37,13 +37,14 @@ mod streams;
 mod support;
 mod table;
 mod top;
+mod volumes;
 
 use crate::adapters::manifests;
 use crate::agent::{self, logging};
 use crate::config::{self, Flags};
 use clap::Parser as _;
 pub use command_line::definition;
-use command_line::{Cli, Command, DebugArgs, DebugCommand, DrainArgs, LogsArgs, TopArgs};
+use command_line::{Cli, Command, DebugArgs, DebugCommand, DrainArgs, LogsArgs, TopArgs, VolumesCommand};
 use jiff::Timestamp;
 use output::Failure;
 use select::select;
@@ -131,6 +132,10 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
         Command::Top(args) => top(out, args),
         Command::Cp { query, socket } => cp::run(&socket.path(), query),
         Command::PortForward { query, socket } => port_forward::run(out, &socket.path(), &query),
+        Command::Volumes { command: None, output, socket } => volumes::run(out, &socket.path(), output),
+        Command::Volumes { command: Some(VolumesCommand::Remove { claims, socket }), .. } => {
+            volumes::remove(out, &socket.path(), &claims)
+        }
         Command::Images { output, socket } => images::run(out, &socket.path(), output),
         Command::Kubeconfig(arguments) => kubeconfig::run(out, arguments),
         Command::Join(arguments) => join::run(out, arguments),

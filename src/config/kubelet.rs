@@ -10,7 +10,7 @@ use crate::config::field_value::FieldValue;
 use crate::config::node_server::{file, ttl};
 use crate::config::problem::absolute;
 use crate::config::settings::Config;
-use crate::config::table::{Field, FieldType, INT32, INT64, Use, parts, set};
+use crate::config::table::{Field, FieldType, INT32, INT64, Use, none, parts, set};
 use crate::config::{eviction, names, node_size, registration, shutdown};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,10 +20,6 @@ pub const KIND: &str = "KubeletConfiguration";
 
 const TEXTS: FieldType = FieldType::List(&FieldType::Text);
 const TEXT_MAP: FieldType = FieldType::MapOf(&FieldType::Text);
-
-const fn none(name: &'static str, kind: FieldType) -> Field {
-    Field { name, kind, what: Use::NoEffect }
-}
 
 /// Returns a field without an effect that is a pointer in Go: its zero value differs from an unset field.
 const fn none_pointer(name: &'static str, kind: FieldType) -> Field {

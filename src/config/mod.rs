@@ -24,6 +24,7 @@ pub mod problem;
 pub mod registration;
 mod settings;
 pub mod shutdown;
+mod storage;
 pub mod table;
 pub mod wherry;
 pub mod yaml;

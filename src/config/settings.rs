@@ -10,6 +10,7 @@ use crate::api::eviction::{EvictionPolicy, Signal};
 use crate::api::node_facts::Sizing;
 use crate::api::sealing;
 use crate::api::shutdown::Groups;
+use crate::api::storage_class::{self, StorageClass};
 use crate::engine::image_gc_policy::ImageGcPolicy;
 use crate::engine::rotation_policy::RotationPolicy;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -86,6 +87,8 @@ pub struct Config {
     pub refuse_open_secrets: bool,
     /// Maximum number of pods that start a container at the same time.
     pub max_parallel_container_starts: u32,
+    /// The configured storage classes. Use `storage_classes`, which returns the effective ones.
+    pub storage_configured: Vec<StorageClass>,
     /// The garbage collection of images.
     pub image_gc: ImageGcPolicy,
     /// The rotation of container logs.
@@ -161,6 +164,7 @@ impl Default for Config {
             max_parallel_sandbox_starts: 4,
             refuse_open_secrets: false,
             max_parallel_container_starts: 4,
+            storage_configured: Vec::new(),
             image_gc: ImageGcPolicy::default(),
             log_rotation: RotationPolicy::default(),
             eviction: eviction::EvictionSettings::default(),
@@ -181,6 +185,14 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Returns the storage classes.
+    pub fn storage_classes(&self) -> Vec<StorageClass> {
+        match self.storage_configured.is_empty() {
+            true => storage_class::without_configuration(&self.root_dir.to_string_lossy()),
+            false => self.storage_configured.clone(),
+        }
+    }
+
     /// Returns the listen address of the health endpoint, or None if it is off.
     pub fn healthz(&self) -> Option<SocketAddr> {
         (self.healthz_port != 0).then(|| SocketAddr::new(self.healthz_address, self.healthz_port))

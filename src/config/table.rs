@@ -75,6 +75,11 @@ pub const fn parts(name: &'static str, kind: FieldType, set: SetParts) -> Field 
     Field { name, kind, what: Use::Parts(set) }
 }
 
+/// Returns a field without an effect of its own: it is ignored, or its list or map sets it.
+pub const fn none(name: &'static str, kind: FieldType) -> Field {
+    Field { name, kind, what: Use::NoEffect }
+}
+
 /// Applies documents to a configuration.
 pub struct Reader<'a> {
     pub config: &'a mut Config,

@@ -4,8 +4,8 @@
 use crate::api::sealing::Policy;
 use crate::config::field_value::FieldValue;
 use crate::config::problem::absolute;
-use crate::config::table::{Field, FieldType, INT32, INT64, parts, set};
-use crate::config::{kubelet, names, node_size};
+use crate::config::table::{Field, FieldType, INT32, INT64, none, parts, set};
+use crate::config::{kubelet, names, node_size, storage};
 use std::time::Duration;
 
 pub const API_VERSION: &str = "wherry.io/v1alpha1";
@@ -67,6 +67,15 @@ pub static FIELDS: &[Field] = &[
         names::check_socket(v.text())?;
         absolute(v.text()).map(|p| c.socket = p)
     }),
+    parts(
+        "storageClasses",
+        FieldType::List(&FieldType::Object(&[
+            none("directory", FieldType::Text),
+            none("name", FieldType::Text),
+            none("reclaimPolicy", FieldType::OneOf(&["Retain", "Delete"])),
+        ])),
+        |c, list, wrong| storage::classes(&mut c.storage_configured, list, wrong),
+    ),
 ];
 
 fn at_least_one(v: &FieldValue) -> Result<u32, String> {

@@ -7,6 +7,7 @@ use crate::api::hash;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
+use crate::api::storage_class::StorageClass;
 use crate::api::time::Wall;
 use crate::engine::cluster::access;
 use crate::engine::cluster::sealing_settings::SealingSettings;
@@ -50,6 +51,8 @@ pub struct EngineConfig {
     pub log_rotation: RotationPolicy,
     /// A directory on the node's file system (`nodefs`): the root directory.
     pub root: String,
+    /// The storage classes. The first is that of a claim without a class.
+    pub storage_classes: Vec<StorageClass>,
     /// S1: the shutdown grace periods by priority.
     pub shutdown: Groups,
     /// Set if the node is a member of a cluster.
@@ -158,6 +161,7 @@ impl Default for EngineConfig {
             eviction: EvictionPolicy::default(),
             log_rotation: RotationPolicy::default(),
             root: String::new(),
+            storage_classes: Vec::new(),
             shutdown: Groups::default(),
             cluster: None,
         }

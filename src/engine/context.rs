@@ -9,6 +9,7 @@ use crate::api::reason::Reason;
 use crate::api::runtime_class::RuntimeClasses;
 use crate::api::runtime_features::{HandlerFeatures, RuntimeFeatures};
 use crate::api::time::Now;
+use crate::engine::claims::Claims;
 use crate::engine::config::EngineConfig;
 use crate::engine::control::exec;
 use crate::engine::devices::Devices;
@@ -36,12 +37,19 @@ const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A kubelet's limit for a credential provider.
 const PROVIDER_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The objects that the pods of a source can refer to.
+#[derive(Clone, Copy)]
+pub struct ObjectsOfPod<'a> {
+    /// The ConfigMaps and Secrets in force.
+    pub data: &'a DataObjects,
+    pub claims: &'a Claims,
+}
+
 pub struct Context<'a> {
     pub now: Now,
     pub generation: Generation,
     pub config: &'a EngineConfig,
-    /// The ConfigMaps and Secrets in force.
-    pub data: &'a DataObjects,
+    pub objects: ObjectsOfPod<'a>,
     /// Only set for a pod of the API server.
     pub cluster: Option<ClusterValues<'a>>,
     pub rng: &'a mut Rng,

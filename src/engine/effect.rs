@@ -1,6 +1,7 @@
 //! The engine's output: requests that the agent carries out. They are plain values, so that a test can print and
 //! compare them.
 
+use crate::api::claim::ClaimPlace;
 use crate::api::cluster::certificate::Purpose;
 use crate::api::cluster::request::ApiRequest;
 use crate::api::cluster::requests::Signer;
@@ -117,6 +118,8 @@ pub enum Effect {
     RemoveManifest { op: OpId, removed: RemovedManifest },
     /// Read the file of a time zone. `name`: None for that of the machine. Answer: `TimeZone`.
     ReadTimeZone { op: OpId, name: Option<String> },
+    /// Create or remove the directory of a claim. `timeout` as for `Runtime`.
+    Claim { op: OpId, call: ClaimCall, timeout: Duration },
     /// Write log lines about manifests.
     ManifestNews(ManifestNews),
     /// P8: watch the init process of a container or sandbox of the pod. `Watched` reports whether that succeeded.
@@ -132,6 +135,8 @@ pub enum Effect {
     Publish { uid: Uid, name: FullName },
     /// What the API shows of workloads has changed.
     PublishWorkloads,
+    /// What the API shows of claims has changed.
+    PublishClaims,
     /// Write a log line, and emit an event.
     Notice(Notice),
     /// Write a log line, and emit the event ContainerDied. Sent once for each termination of a container.
@@ -360,6 +365,16 @@ pub enum VolumesCall {
     /// Unmount everything below the pod's directory and remove the contents of its volumes. Only used when no
     /// container of the pod runs. Succeeds if there is nothing to unmount.
     Unmount { uid: Uid },
+}
+
+/// Calls about the directories of claims. No part of a path below the directory of the class may be a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimCall {
+    /// Create the directory, unless it exists. `create_base`: create the directory of the class too. Answer:
+    /// `MadeDirectory`.
+    Make { place: ClaimPlace, create_base: bool },
+    /// Remove the directory with everything in it, except what is mounted below it. Succeeds if it does not exist.
+    Remove { place: ClaimPlace },
 }
 
 /// The volume mounts of a container.

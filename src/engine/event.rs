@@ -1,5 +1,6 @@
 //! The engine's input: external changes, and the answers to its effects.
 
+use crate::api::claim::MadeDirectory;
 use crate::api::cluster::certificate::{self, InUse};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests::Signer;
@@ -218,6 +219,8 @@ pub enum Answer {
     CertificateRequest(certificate::SigningRequest),
     /// The certificate that was stored.
     Certificate(InUse),
+    /// The directory of a claim exists.
+    MadeDirectory(MadeDirectory),
     /// The file of a time zone (RFC 8536). None: there is none.
     TimeZone(Option<Box<[u8]>>),
     Preparing(bool),

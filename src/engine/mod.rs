@@ -16,6 +16,7 @@
 //!   and `rotation_policy`: parts that several machines use.
 
 pub mod admission;
+pub mod claims;
 pub mod cluster;
 pub mod config;
 pub mod container_ends;

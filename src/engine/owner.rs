@@ -1,5 +1,6 @@
 //! The operations in flight, and who owns each of them.
 
+use crate::api::claim::ClaimKey;
 use crate::api::names::Uid;
 use crate::api::workload::key::WorkloadKey;
 use crate::engine::op::OpId;
@@ -34,6 +35,10 @@ pub enum Owner {
         of: WorkloadKey,
         name: Option<String>,
     },
+    /// The record of a claim's directory.
+    ClaimRecord(ClaimKey),
+    /// The creation or the removal of a claim's directory.
+    ClaimDirectory(ClaimKey),
     /// A user's command in a container.
     Exec,
     /// A request for the URL of a stream.

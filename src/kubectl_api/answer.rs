@@ -167,9 +167,10 @@ impl KubectlApi {
     ) -> Result<ApiResponse> {
         answer.map_err(|why| match why {
             // It has gone since the request.
-            RequestError::UnknownPod(_) | RequestError::UnknownJob(_) => {
-                Failure::not_found(Resource::of(key.kind), &key.name)
-            }
+            RequestError::UnknownPod(_)
+            | RequestError::UnknownJob(_)
+            | RequestError::UnknownClaim(_)
+            | RequestError::UnknownVolume(_) => Failure::not_found(Resource::of(key.kind), &key.name),
             why => Failure::internal(why),
         })?;
         // The current object has the new grace period. A pod that has ended meanwhile is shown as it was before.

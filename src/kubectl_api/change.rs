@@ -8,6 +8,7 @@ use super::request::Result;
 use super::response::ApiResponse;
 use super::state::KubectlApi;
 use super::step::{AfterAnswer, NextStep};
+use crate::api::claim::ClaimKey;
 use crate::api::kube::edit::ManifestEdit;
 use crate::api::kube::path::ObjectPath;
 use crate::api::kube::request_body::{change_of, object};
@@ -71,6 +72,7 @@ impl KubectlApi {
         }
         if let (Some(live), None) = (&live, &source) {
             return Ok(match write::controller(live) {
+                _ if matches!(key.kind, Kind::Claim | Kind::Volume) => delete_storage(key, live, &options),
                 Some(_) if key.kind == Kind::Job => delete_created_job(key, live, &options),
                 Some(_) if live.pointer("/metadata/deletionTimestamp").is_none() => delete_replica(key, live, &options),
                 _ => delete_again(key, live.clone(), &options),
@@ -115,6 +117,24 @@ fn delete_replica(key: Key, live: &Value, options: &ChangeOptions) -> NextStep {
     let uid = Uid::from(live["metadata"]["uid"].as_str().unwrap_or_default());
     let log = format!("verb=delete pod={}/{} replica=true", key.namespace, key.name);
     let request = Request::DeleteReplica { uid, grace: options.grace };
+    NextStep::Ask { request, after: AfterAnswer::DeletedAgain { key, live: live.clone() }, log }
+}
+
+/// Handles the deletion of a claim without a manifest, or of a directory without a claim.
+fn delete_storage(key: Key, live: &Value, options: &ChangeOptions) -> NextStep {
+    if options.dry_run {
+        return NextStep::Respond(ApiResponse::json(live));
+    }
+    let (request, log) = if key.kind == Kind::Claim {
+        let of = FullName::new(&key.namespace, &key.name);
+        let log = format!("verb=delete persistentvolumeclaim={of} created=true");
+        (Request::DeleteClaim { of: ClaimKey(of) }, log)
+    } else {
+        let text = |path| live.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let of = FullName::new(text("/spec/claimRef/namespace"), text("/spec/claimRef/name"));
+        let log = format!("verb=delete persistentvolume={} claim={of}", key.name);
+        (Request::RemoveVolume { of: ClaimKey(of) }, log)
+    };
     NextStep::Ask { request, after: AfterAnswer::DeletedAgain { key, live: live.clone() }, log }
 }
 

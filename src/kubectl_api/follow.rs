@@ -44,6 +44,10 @@ impl KubectlApi {
         self.objects.stale_workloads = true;
     }
 
+    pub fn claims_changed(&mut self) {
+        self.objects.stale_claims = true;
+    }
+
     /// Reports whether the next `follow` starts to follow the node again, in which case the node's addresses must be
     /// set first.
     pub fn needs_addresses(&self, has_clients: bool) -> bool {
@@ -70,6 +74,9 @@ impl KubectlApi {
         }
         if std::mem::take(&mut self.objects.stale_workloads) || manifests {
             self.follow_workloads(snapshot);
+        }
+        if std::mem::take(&mut self.objects.stale_claims) || manifests {
+            self.follow_claims(snapshot);
         }
         if has_clients || !self.changes.is_empty() {
             let resumed = self.resume(snapshot);
@@ -154,6 +161,8 @@ impl KubectlApi {
         let mut names: Vec<(Kind, &str)> =
             vec![(Kind::PriorityClass, "system-cluster-critical"), (Kind::PriorityClass, "system-node-critical")];
         names.extend(snapshot.engine.priority_classes().iter().map(|class| (Kind::PriorityClass, class.name.as_str())));
+        let storage = snapshot.engine.storage_classes().iter();
+        names.extend(storage.map(|class| (Kind::StorageClass, class.name.as_str())));
         names.extend(snapshot.engine.runtime_classes().iter().map(|class| (Kind::RuntimeClass, class.name.as_str())));
         let keys: BTreeSet<Key> = names.into_iter().map(|(kind, name)| key(kind, "", name)).collect_set();
         for old in self.objects.classes.keys().filter(|old| !keys.contains(old)).cloned().collect::<Vec<_>>() {
@@ -196,6 +205,27 @@ impl KubectlApi {
         self.objects.workloads = workloads;
     }
 
+    fn follow_claims(&mut self, snapshot: &Snapshot<'_>) {
+        let mut claims = BTreeMap::new();
+        for (claim, entry) in snapshot.engine.claims().iter() {
+            let (name, uid) = (&claim.0, claim.uid());
+            if entry.has_claim() {
+                claims.insert(key(Kind::Claim, &name.namespace, &name.name), (uid.clone(), entry.version()));
+            }
+            if entry.volume().is_some() {
+                claims.insert(key(Kind::Volume, "", &claim.volume_name()), (uid, entry.version()));
+            }
+        }
+        let before = std::mem::take(&mut self.objects.claims);
+        for old in before.keys().filter(|old| !claims.contains_key(old)) {
+            self.objects.removed(old);
+        }
+        for (key, _) in claims.iter().filter(|(key, now)| before.get(*key) != Some(*now)) {
+            self.objects.changed(key, "", snapshot.now.wall);
+        }
+        self.objects.claims = claims;
+    }
+
     fn follow_events(&mut self, snapshot: &Snapshot<'_>) {
         let mut events = BTreeMap::new();
         snapshot.events.each(snapshot.now.boot, &mut |namespace, name, order| {
@@ -218,6 +248,7 @@ impl KubectlApi {
         let mut all: BTreeSet<String> = NAMESPACES.map(str::to_owned).into();
         all.extend(snapshot.engine.pods().iter().map(|pod| pod.pod.name.namespace.to_string()));
         all.extend(snapshot.engine.data_objects().iter().map(|object| object.key.name.namespace.to_string()));
+        all.extend(snapshot.engine.claims().iter().map(|(claim, _)| claim.0.namespace.to_string()));
         all.extend(snapshot.engine.workloads().iter().map(|(workload, _)| workload.name.namespace.to_string()));
         let before = std::mem::replace(&mut self.objects.namespaces, all.clone());
         for name in before.difference(&all) {

@@ -21,6 +21,8 @@ pub(super) struct Objects {
     pub(super) stale_events: bool,
     /// Whether Deployments may have changed.
     pub(super) stale_workloads: bool,
+    /// Whether claims may have changed.
+    pub(super) stale_claims: bool,
     /// The order of the last occurrence of each event.
     pub(super) events: BTreeMap<Key, u64>,
     pub(super) data: DataObjects,
@@ -28,6 +30,8 @@ pub(super) struct Objects {
     pub(super) classes: BTreeMap<Key, Value>,
     /// The Deployments and ReplicaSets: their UIDs, and the numbers of changes of their Deployments.
     pub(super) workloads: BTreeMap<Key, (Uid, u64)>,
+    /// The claims and their directories: the UIDs of the claims, and the numbers of changes.
+    pub(super) claims: BTreeMap<Key, (Uid, u64)>,
     pub(super) node: Value,
     pub(super) node_read: Option<Boot>,
     /// When each object was first seen, for objects without a creation time of their own.
@@ -44,10 +48,12 @@ impl Objects {
             stale_manifests: true,
             stale_events: true,
             stale_workloads: true,
+            stale_claims: true,
             events: BTreeMap::new(),
             data: DataObjects::default(),
             classes: BTreeMap::new(),
             workloads: BTreeMap::new(),
+            claims: BTreeMap::new(),
             node: Value::Null,
             node_read: None,
             seen: BTreeMap::new(),

@@ -4,6 +4,7 @@ use super::node;
 use super::pod_object::pod_object;
 use super::snapshot::Snapshot;
 use super::state::KubectlApi;
+use crate::api::claim::ClaimKey;
 use crate::api::data_object::{DataKey, DataKind, DataObject, DataValue};
 use crate::api::k8s::ByteString;
 use crate::api::kube::resources::{Kind, Resource};
@@ -11,8 +12,10 @@ use crate::api::kube::versions::Key;
 use crate::api::names::FullName;
 use crate::api::priority::{self, PriorityClass};
 use crate::api::source::Source;
+use crate::api::storage_class::StorageClass;
 use crate::api::uid::of_name as uid;
 use crate::api::workload::key::{WorkloadKey, WorkloadKind};
+use crate::engine::claims::shown as claims;
 use crate::engine::node::Engine;
 use crate::engine::workloads::shown;
 use serde_json::{Map, Value, json};
@@ -66,19 +69,14 @@ impl KubectlApi {
                 let key = DataKey { kind, name: FullName::new(namespace, name) };
                 snapshot.engine.data_objects().get(&key).map(data_object)
             }
-            Kind::PriorityClass => priority_class(snapshot.engine.priority_classes(), name),
-            Kind::RuntimeClass => {
-                let class = snapshot.engine.runtime_classes().iter().find(|class| class.name == name)?;
-                let metadata = metadata(name, &class.labels, &class.annotations);
-                let mut object = json!({ "metadata": metadata, "handler": class.handler });
-                if !class.overhead.is_empty() {
-                    object["overhead"] = json!({ "podFixed": class.overhead });
-                }
-                if !class.node_selector.is_empty() {
-                    object["scheduling"] = json!({ "nodeSelector": class.node_selector });
-                }
-                Some(object)
+            Kind::Claim => {
+                let key = ClaimKey(FullName::new(namespace, name));
+                claims::claim(&key, snapshot.engine.claims().get(&key)?, snapshot.engine.storage_classes())
             }
+            Kind::Volume => volume(snapshot, name),
+            Kind::StorageClass => storage_class(snapshot.engine.storage_classes(), name),
+            Kind::PriorityClass => priority_class(snapshot.engine.priority_classes(), name),
+            Kind::RuntimeClass => runtime_class(snapshot.engine, name),
             Kind::Deployment
             | Kind::ReplicaSet
             | Kind::DaemonSet
@@ -101,6 +99,29 @@ impl KubectlApi {
             | Kind::SelfSubjectReview => None,
         }
     }
+}
+
+fn volume(snapshot: &Snapshot<'_>, name: &str) -> Option<Value> {
+    let (key, entry) = snapshot.engine.claims().iter().find(|(key, _)| key.volume_name() == name)?;
+    claims::volume(key, entry, snapshot.node_name)
+}
+
+fn storage_class(classes: &[StorageClass], name: &str) -> Option<Value> {
+    let (at, class) = classes.iter().enumerate().find(|(_, class)| class.name == name)?;
+    Some(claims::class(class, at == 0))
+}
+
+fn runtime_class(engine: &Engine, name: &str) -> Option<Value> {
+    let class = engine.runtime_classes().iter().find(|class| class.name == name)?;
+    let metadata = metadata(name, &class.labels, &class.annotations);
+    let mut object = json!({ "metadata": metadata, "handler": class.handler });
+    if !class.overhead.is_empty() {
+        object["overhead"] = json!({ "podFixed": class.overhead });
+    }
+    if !class.node_selector.is_empty() {
+        object["scheduling"] = json!({ "nodeSelector": class.node_selector });
+    }
+    Some(object)
 }
 
 /// Returns a workload, or a revision of one.
@@ -201,6 +222,10 @@ pub(super) fn in_force(engine: &Engine, key: &Key) -> Option<(Source, String)> {
         }
         Kind::ConfigMap => data(DataKind::ConfigMap),
         Kind::Secret => data(DataKind::Secret),
+        Kind::Claim => {
+            let claim = engine.manifest_claims().iter().find(|claim| claim.key.0 == name)?;
+            Some((claim.source.clone(), claim.digest.clone()))
+        }
         Kind::PriorityClass => {
             let class = engine.priority_classes().iter().find(|class| *class.name == *key.name)?;
             Some((class.source.clone(), class.digest.clone()))

@@ -6,9 +6,12 @@ use super::pod_fields::{Row, row_of, rows};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret,
+};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::StorageClass;
 use serde::Deserialize;
 use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
 use serde::de::{self, Deserializer, IntoDeserializer, Visitor};
@@ -162,6 +165,9 @@ fn types() -> Types {
     trace::<Pod>("v1", "Pod", &types);
     trace::<ConfigMap>("v1", "ConfigMap", &types);
     trace::<Secret>("v1", "Secret", &types);
+    trace::<PersistentVolumeClaim>("v1", "PersistentVolumeClaim", &types);
+    trace::<PersistentVolume>("v1", "PersistentVolume", &types);
+    trace::<StorageClass>("storage.k8s.io/v1", "StorageClass", &types);
     trace::<Event>("v1", "Event", &types);
     trace::<Namespace>("v1", "Namespace", &types);
     trace::<Node>("v1", "Node", &types);

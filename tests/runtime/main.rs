@@ -10,6 +10,7 @@ mod support;
 mod admission;
 mod against_api_server;
 mod cgroups;
+mod claims;
 mod crash;
 mod cron_jobs;
 mod daemon_sets;

@@ -106,7 +106,7 @@ fn y16_an_update_of_a_stateful_set_continues_after_a_kill() {
         (
             "  serviceName",
             "  volumeClaimTemplates: [{metadata: {name: d}}]\n  serviceName",
-            "claims are not supported yet",
+            "spec.volumeClaimTemplates[0].spec.accessModes: Required value",
         ),
     ] {
         let Printed { code, out, err } = run_text(&k, &text("  replicas: 2\n").replacen(from, to, 1));

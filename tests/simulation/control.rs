@@ -117,6 +117,8 @@ impl World {
             }
             Request::Cordon { .. }
             | Request::DeleteJob { .. }
+            | Request::DeleteClaim { .. }
+            | Request::RemoveVolume { .. }
             | Request::Retry { .. }
             | Request::Ephemeral(_)
             | Request::Exec(_)

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wherry::api::facts::ContainerFact;
 use wherry::api::names::Uid;
 use wherry::api::pod::{RestartPolicy, is_sidecar};
+use wherry::engine::claims::record as of_claim;
 use wherry::engine::cluster::member;
 use wherry::engine::control::Request;
 use wherry::engine::node::PodView;
@@ -238,6 +239,7 @@ fn nothing_else(w: &World) -> Judged {
             || key == "documents/in-force" && w.manifests.has_objects()
             || wanted.iter().any(|uid| *key == format!("pods/{uid}"))
             || w.config.cluster.is_some() && member::is_key(key)
+            || w.engine.claims().iter().any(|(of, _)| *key == of_claim::key(of))
             || w.engine.workloads().iter().any(|(of, _)| *key == record::key(of));
         unless(known, "leak: records", || format!("{key} is left"))?;
     }
@@ -280,7 +282,9 @@ fn nothing_else(w: &World) -> Judged {
             Due::Part(Part::Cluster) => w.config.cluster.is_some(),
             // The deadline of a roll-out, for example.
             Due::Part(Part::Workloads) => !w.engine.workloads().is_empty(),
-            Due::Part(Part::Shutdown | Part::Leftovers | Part::Admission | Part::Slots | Part::Manifests)
+            Due::Part(
+                Part::Shutdown | Part::Leftovers | Part::Admission | Part::Slots | Part::Manifests | Part::Claims,
+            )
             | Due::Reread(_) => false,
         };
         unless(fine, "leak: deadlines", || format!("{due} is due"))?;

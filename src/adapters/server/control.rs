@@ -2,13 +2,14 @@
 //! Pure.
 
 use super::routes::Ask;
+use crate::api::claim::ClaimKey;
 use crate::api::control::{
     DrainRequest, EphemeralNames, EphemeralRequest, ExecHead, ExecRequest, OutputEnd, StreamChannels, StreamKind,
     StreamRequest, StreamUrl,
 };
 use crate::api::ephemeral_request::RequestedContainers;
 use crate::api::facts::ExecOutput;
-use crate::api::names::Uid;
+use crate::api::names::{FullName, Uid};
 use crate::engine::control::ephemeral::Origin;
 use crate::engine::control::stream::Terminal;
 use crate::engine::control::{self, Command, Reply, RequestError};
@@ -38,6 +39,11 @@ pub fn parse(ask: Ask, query: &str, body: &[u8]) -> Result<control::Request, Req
         Ask::Stream => stream(body).map(control::Request::Stream),
         Ask::Usage => Ok(control::Request::Usage),
         Ask::Images => Ok(control::Request::Images),
+        Ask::RemoveVolume => {
+            let text = |name| http1::value_of(query, name).unwrap_or_default();
+            let of = ClaimKey(FullName::new(text("namespace"), text("name")));
+            Ok(control::Request::RemoveVolume { of })
+        }
     }
 }
 
@@ -85,8 +91,9 @@ fn stream(body: &[u8]) -> Result<control::StreamRequest, RequestError> {
 pub fn response<S>(answer: Result<Reply, RequestError>) -> Response<S> {
     match answer {
         Ok(Reply::Drained(drained)) => Response::json(serde_json::to_vec(&drained).unwrap_or_default()),
+        Ok(Reply::Shortened) => Response::text(200, ""),
         // No route of the control socket requests these.
-        Ok(Reply::Shortened | Reply::Evicted { .. } | Reply::Permitted { .. }) => Response::text(200, ""),
+        Ok(Reply::Evicted { .. } | Reply::Permitted { .. }) => Response::text(200, ""),
         Ok(Reply::Cordoned { on: true }) => Response::text(200, "the node is cordoned\n"),
         Ok(Reply::Cordoned { on: false }) => Response::text(200, "the node is not cordoned\n"),
         Ok(Reply::Retried { pod, outcome }) => Response::text(200, format!("pod {pod} was retried: {outcome}\n")),

@@ -123,6 +123,8 @@ pub enum Page {
     Pods,
     /// A `status::NodeStatus`.
     Status,
+    /// A `control::Volumes`: the directories of claims.
+    Volumes,
     /// A `PlanView`: the order and times in which a shutdown would stop the pods now.
     ShutdownPlan,
     /// An `EventList`. As a watch, lines in the format of `Pods`, and `{"type":"LOST","count":n}` in place of n lines
@@ -137,6 +139,9 @@ pub enum Page {
 /// Passes a request to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
+    /// Removes the directory of the claim with this `?namespace=` and `&name=`, which is gone. The answer is sent when
+    /// that is durable.
+    RemoveVolume,
     /// A3: retries the rejected pod with this `?uid=`. The answer is a sentence about the outcome.
     Retry,
     /// W27: takes a `control::DrainRequest`. The answer, a `control::Drained`, is sent when the drain is durable.
@@ -178,7 +183,7 @@ const HEALTH: &[ListenerKind] = &[ListenerKind::Control, ListenerKind::Health];
 const READ_ONLY: &[ListenerKind] = &[ListenerKind::Control, ListenerKind::ReadOnly];
 const LOCAL: &[ListenerKind] = &[ListenerKind::Control, ListenerKind::Health, ListenerKind::ReadOnly];
 
-static PATHS: [LocalPath; 22] = [
+static PATHS: [LocalPath; 24] = [
     page("/healthz", Page::Healthz, LOCAL),
     page("/livez", Page::Livez, HEALTH),
     page("/readyz", Page::Readyz, HEALTH),
@@ -187,6 +192,7 @@ static PATHS: [LocalPath; 22] = [
     page("/pods", Page::Pods, READ_ONLY),
     page("/status", Page::Status, CONTROL),
     page("/shutdown-plan", Page::ShutdownPlan, CONTROL),
+    page("/volumes", Page::Volumes, CONTROL),
     page("/events", Page::Events, CONTROL),
     page("/debug/dump", Page::Dump, CONTROL),
     page("/debug/fds", Page::Descriptors, CONTROL),
@@ -200,6 +206,7 @@ static PATHS: [LocalPath; 22] = [
     ask("/stream", Ask::Stream, POST_WITH_BODY),
     ask("/usage", Ask::Usage, GET),
     ask("/images", Ask::Images, GET),
+    ask("/volumes/remove", Ask::RemoveVolume, POST),
     LocalPath { path: "/kubectl/reload", route: Route::KubectlReload, accepts: POST, listeners: CONTROL },
 ];
 

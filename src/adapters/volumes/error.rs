@@ -35,6 +35,8 @@ pub enum Cause {
         path: String,
         demanded: HostPathType,
     },
+    /// The directory of a claim is missing, or is not a directory.
+    NoClaimDirectory(String),
     /// A name cannot be part of a path.
     Name(String),
     /// The path of a file in a volume is not valid.
@@ -72,6 +74,9 @@ impl fmt::Display for Cause {
             Cause::Failed(failure) => failure.fmt(f),
             Cause::HostPathType { path, demanded } => {
                 write!(f, "hostPath type check failed: {path} is not {}", noun(*demanded))
+            }
+            Cause::NoClaimDirectory(path) => {
+                write!(f, "the directory of the claim, {path}, does not exist; mount its file system, or create it")
             }
             Cause::Name(name) => write!(f, "the name {name:?} cannot be part of a path"),
             Cause::FilePath(path) => {

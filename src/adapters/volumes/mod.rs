@@ -7,6 +7,7 @@
 
 mod atomic;
 mod beneath;
+mod claim;
 mod empty_dir;
 mod error;
 mod host_path;
@@ -17,6 +18,7 @@ mod sub_path;
 #[cfg(test)]
 mod tests;
 
+pub use claim::{make_claim, remove_claim};
 pub use error::{Cause, SystemCallFailure, VolumeError};
 pub use sub_path::{ForContainer, container_mounts};
 
@@ -114,6 +116,7 @@ fn set_up_one(paths: &PodPaths, volume: &Volume) -> Result<(), Cause> {
             empty_dir::set_up(paths, &directory, &marker, *medium, volume.fs_group)
         }
         (VolumeKind::HostPath { path, check }, _) => host_path::check(path, *check),
+        (VolumeKind::Claim { path, .. }, _) => claim::set_up(paths, path, volume),
         (VolumeKind::Image { .. }, _) => Ok(()),
         (VolumeKind::Files { plugin, files }, _) => set_up_files(paths, &paths.volume(volume)?, *plugin, files, volume),
     }

@@ -3,7 +3,7 @@
 
 use super::error::{Cause, SystemCallFailure};
 use crate::api::layout::Layout;
-use crate::api::volume::Volume;
+use crate::api::volume::{Volume, VolumeKind};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
@@ -29,11 +29,11 @@ impl PodPaths {
         Ok(PodPaths { above, own })
     }
 
-    /// Returns `<pod>/volumes/<plugin>/<name>`, or the path of a hostPath volume.
+    /// Returns `<pod>/volumes/<plugin>/<name>`, or the path of a hostPath volume or of a claim.
     pub(super) fn volume(&self, volume: &Volume) -> Result<String, Cause> {
         match (volume.plugin(), &volume.kind) {
             (Some(plugin), _) => Ok(format!("{}/volumes/{plugin}/{}", self.own, one_part(&volume.name)?)),
-            (None, crate::api::volume::VolumeKind::HostPath { path, .. }) => Ok(path.clone()),
+            (None, VolumeKind::HostPath { path, .. } | VolumeKind::Claim { path, .. }) => Ok(path.clone()),
             (None, _) => Err(Cause::NoVolume),
         }
     }

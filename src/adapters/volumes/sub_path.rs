@@ -86,7 +86,7 @@ fn container_mount(
         // As in a kubelet, a relative path starts at the root of the container.
         path => format!("/{path}"),
     };
-    let owned = volume.host_path().is_none() && matches!(source, MountSource::Host(_));
+    let owned = !matches!(volume.kind, VolumeKind::HostPath { .. }) && matches!(source, MountSource::Host(_));
     Ok(Mount { container_path, source, access, propagation, owned })
 }
 

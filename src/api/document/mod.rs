@@ -1,6 +1,6 @@
 //! Parses a manifest file into objects. It supports YAML and JSON, several documents per file, and the kinds `Pod`,
-//! `CronJob`, `Deployment`, `DaemonSet`, `Job`, `ReplicaSet`, `StatefulSet`, `ConfigMap`, `Secret`,
-//! `PriorityClass`, `RuntimeClass`, `List` and `PodList`.
+//! `CronJob`, `Deployment`, `DaemonSet`, `Job`, `ReplicaSet`, `StatefulSet`, `PersistentVolumeClaim`, `ConfigMap`,
+//! `Secret`, `PriorityClass`, `RuntimeClass`, `List` and `PodList`.
 //!
 //! Parsing has two steps, so that unchanged documents are not processed again. `parse` returns the documents as plain
 //! values, each with its digest. Only an error in the format of the file (invalid YAML, a duplicate key, too large)
@@ -13,6 +13,7 @@
 pub mod context;
 mod locate;
 
+use crate::api::claim::{self, CLAIM, Claim, ClaimKey};
 use crate::api::data_object::{self, DataKey, DataKind, DataObject, DataValue, DockerFormat};
 use crate::api::k8s::field::FieldValue;
 use crate::api::k8s::{self, ObjectMeta};
@@ -57,7 +58,7 @@ const MAX_MESSAGE: usize = 2000;
 const MAX_WALKED: usize = 16 * MAX_BYTES;
 
 /// The supported kinds.
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 14] = [
     "Pod",
     CRON_JOB,
     DEPLOYMENT,
@@ -65,6 +66,7 @@ const KINDS: [&str; 13] = [
     JOB,
     REPLICA_SET,
     STATEFUL_SET,
+    CLAIM,
     "ConfigMap",
     "Secret",
     PRIORITY_CLASS,
@@ -89,6 +91,7 @@ pub enum Object {
     PriorityClass(PriorityClass),
     RuntimeClass(RuntimeClass),
     Data(DataObject),
+    Claim(Claim),
 }
 
 /// The identity that a document claims. A later version with the same key replaces the earlier one.
@@ -99,6 +102,7 @@ pub enum Key {
     PriorityClass(String),
     RuntimeClass(String),
     Data(DataKey),
+    Claim(ClaimKey),
 }
 
 /// Returns the errors of a typed, defaulted pod.
@@ -207,7 +211,9 @@ pub fn check_objects(text: &[u8], path: &str, context: Context<'_>) -> Checked {
                     Object::Workload(of) => {
                         document.problems(path, Some(text), validate::workload::in_template(&of.head().template, check))
                     }
-                    Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Data(_) => Vec::new(),
+                    Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Data(_) | Object::Claim(_) => {
+                        Vec::new()
+                    }
                 };
                 checked.problems.extend(faults(validate::image_names));
                 checked.warnings.extend(faults(validate::parts_of_bytes));
@@ -331,6 +337,7 @@ impl Document {
         Some(match kind {
             Some(kind) if near(kind, PRIORITY_CLASS) => Key::PriorityClass(name.name.to_string()),
             Some(kind) if near(kind, RUNTIME_CLASS) => Key::RuntimeClass(name.name.to_string()),
+            Some(kind) if near(kind, CLAIM) => Key::Claim(ClaimKey(name)),
             Some(kind) if near(kind, "ConfigMap") => Key::Data(DataKey { kind: DataKind::ConfigMap, name }),
             Some(kind) if near(kind, "Secret") => Key::Data(DataKey { kind: DataKind::Secret, name }),
             _ => Key::Pod(name),
@@ -386,6 +393,7 @@ impl Document {
             }
             Some(PRIORITY_CLASS) => self.priority_class(path).map(Object::PriorityClass),
             Some(RUNTIME_CLASS) => self.runtime_class(path).map(Object::RuntimeClass),
+            Some(CLAIM) => self.claim(path).map(Object::Claim),
             Some("ConfigMap") => self.config_map(path).map(Object::Data),
             Some("Secret") => self.secret(path, context.credentials).map(Object::Data),
             _ => return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod))),
@@ -409,7 +417,7 @@ impl Document {
     pub fn recorded(&self, path: &str, context: Context<'_>) -> Result<Object, Vec<Problem>> {
         if let Some(
             CRON_JOB | DEPLOYMENT | DAEMON_SET | JOB | REPLICA_SET | STATEFUL_SET | PRIORITY_CLASS | RUNTIME_CLASS
-            | "ConfigMap" | "Secret",
+            | CLAIM | "ConfigMap" | "Secret",
         ) = self.content.get("kind").and_then(Value::as_str)
         {
             return self.object(path, None, context);
@@ -506,6 +514,17 @@ impl Document {
             source: Source { path: path.to_owned(), document: self.number },
             digest: self.digest.clone(),
         })
+    }
+
+    fn claim(&self, path: &str) -> Result<Claim, Vec<Fault>> {
+        let mut object = self.typed::<k8s::PersistentVolumeClaim>()?;
+        claim::complete(&mut object);
+        let faults = validate::claim::claim(&object);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let source = Source { path: path.to_owned(), document: self.number };
+        Ok(Claim::new(object, source, self.digest.clone()))
     }
 
     fn config_map(&self, path: &str) -> Result<DataObject, Vec<Fault>> {
@@ -666,8 +685,8 @@ fn faults_of(value: &Value) -> Vec<Fault> {
         },
         None | Some(Value::Null) => faults.push(fault(
             "kind",
-            "Required value: must be Pod, Deployment, DaemonSet, StatefulSet, ReplicaSet, Job, CronJob, ConfigMap, \
-             Secret, PriorityClass, RuntimeClass or List",
+            "Required value: must be Pod, Deployment, DaemonSet, StatefulSet, ReplicaSet, Job, CronJob, \
+             PersistentVolumeClaim, ConfigMap, Secret, PriorityClass, RuntimeClass or List",
         )),
         Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
     }

@@ -246,7 +246,11 @@ impl ManifestEdit {
         let context = Context::new(&self.node_name, &self.seen);
         let shown = match document.object(path, None, context).map_err(|problems| invalid(&problems))? {
             Object::Pod(pod) => serde_json::to_value(&pod.object).unwrap_or_default(),
-            Object::Workload(_) | Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Data(_) => object,
+            Object::Workload(_)
+            | Object::PriorityClass(_)
+            | Object::RuntimeClass(_)
+            | Object::Data(_)
+            | Object::Claim(_) => object,
         };
         let mut warnings = Vec::new();
         let outcome = match current {

@@ -11,6 +11,9 @@ pub enum Kind {
     Event,
     ConfigMap,
     Secret,
+    Claim,
+    Volume,
+    StorageClass,
     PriorityClass,
     RuntimeClass,
     Deployment,
@@ -128,6 +131,32 @@ pub static RESOURCES: &[Resource] = &[
         categories: &[],
         verbs: &["get", "list", "patch", "update", "watch"],
         subresources: &[],
+    },
+    Resource {
+        kind: Kind::Claim,
+        group: "",
+        version: "v1",
+        plural: "persistentvolumeclaims",
+        singular: "persistentvolumeclaim",
+        kind_name: "PersistentVolumeClaim",
+        namespaced: true,
+        short_names: &["pvc"],
+        categories: &[],
+        verbs: READ_AND_WRITE,
+        subresources: &[Subresource { name: "status", kind_name: "PersistentVolumeClaim", verbs: &["get"] }],
+    },
+    Resource {
+        kind: Kind::Volume,
+        group: "",
+        version: "v1",
+        plural: "persistentvolumes",
+        singular: "persistentvolume",
+        kind_name: "PersistentVolume",
+        namespaced: false,
+        short_names: &["pv"],
+        categories: &[],
+        verbs: &["delete", "get", "list", "watch"],
+        subresources: &[Subresource { name: "status", kind_name: "PersistentVolume", verbs: &["get"] }],
     },
     Resource {
         kind: Kind::Pod,
@@ -367,6 +396,19 @@ pub static RESOURCES: &[Resource] = &[
         verbs: READ_AND_WRITE,
         subresources: &[],
     },
+    Resource {
+        kind: Kind::StorageClass,
+        group: "storage.k8s.io",
+        version: "v1",
+        plural: "storageclasses",
+        singular: "storageclass",
+        kind_name: "StorageClass",
+        namespaced: false,
+        short_names: &["sc"],
+        categories: &[],
+        verbs: READ,
+        subresources: &[],
+    },
 ];
 
 impl Resource {
@@ -428,7 +470,7 @@ mod tests {
             let before = RESOURCES[..at].iter().rposition(|r| r.group == resource.group);
             assert!(before.is_none_or(|b| b + 1 == at), "{}", resource.plural);
         }
-        assert_eq!(groups().len(), 9);
+        assert_eq!(groups().len(), 10);
         assert_eq!(Resource::of(Kind::Lease).qualified(), "leases.coordination.k8s.io");
         assert_eq!(Resource::of(Kind::NodeMetrics).api_version(), "metrics.k8s.io/v1beta1");
     }

@@ -158,6 +158,41 @@ const CONTROLLER_REVISION: &[Column] = &[
     AGE,
 ];
 
+const CLAIM: &[Column] = &[
+    NAME,
+    column("Status", "Phase of the claim."),
+    column("Volume", "Volume of the claim."),
+    column("Capacity", "Size that the claim requests."),
+    column("Access Modes", "Access modes of the volume."),
+    column("StorageClass", "Storage class of the claim."),
+    column("VolumeAttributesClass", "Attributes of the volume."),
+    AGE,
+    wide("VolumeMode", "Mode of the volume."),
+];
+
+const VOLUME: &[Column] = &[
+    NAME,
+    column("Capacity", "Size that the claim requests."),
+    column("Access Modes", "Access modes of the volume."),
+    column("Reclaim Policy", "What happens with the directory when its claim is deleted."),
+    column("Status", "Phase of the volume."),
+    column("Claim", "Claim of the volume."),
+    column("StorageClass", "Storage class of the volume."),
+    column("VolumeAttributesClass", "Attributes of the volume."),
+    column("Reason", "Why the volume is in this phase."),
+    AGE,
+    wide("VolumeMode", "Mode of the volume."),
+];
+
+const STORAGE_CLASS: &[Column] = &[
+    NAME,
+    column("Provisioner", "Who creates the volumes."),
+    column("ReclaimPolicy", "What happens with the directory when its claim is deleted."),
+    column("VolumeBindingMode", "When a claim gets its volume."),
+    column("AllowVolumeExpansion", "Whether the requested size can grow."),
+    AGE,
+];
+
 const METRICS: &[Column] = &[
     NAME,
     column("CPU", "CPU usage."),
@@ -182,6 +217,9 @@ fn columns(kind: Kind) -> &'static [Column] {
         Kind::Secret => {
             const { &[NAME, column("Type", "Type of the secret."), number("Data", "Number of entries."), AGE] }
         }
+        Kind::Claim => CLAIM,
+        Kind::Volume => VOLUME,
+        Kind::StorageClass => STORAGE_CLASS,
         Kind::PriorityClass => PRIORITY_CLASS,
         Kind::RuntimeClass => const { &[NAME, column("Handler", "Handler of the container runtime."), AGE] },
         Kind::Lease => const { &[NAME, column("Holder", "Holder of the lease."), AGE] },
@@ -254,6 +292,9 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         Kind::Namespace => vec![name(), or("/status/phase", ""), age()],
         Kind::ConfigMap => vec![name(), entries(&["data", "binaryData"]), age()],
         Kind::Secret => vec![name(), or("/type", ""), entries(&["data"]), age()],
+        Kind::Claim => claim_cells(object, name(), age()),
+        Kind::Volume => volume_cells(object, name(), age()),
+        Kind::StorageClass => storage_class_cells(object, age()),
         Kind::PriorityClass => {
             let value = object["value"].as_i64().unwrap_or(0);
             let policy = or("/preemptionPolicy", "PreemptLowerPriority");
@@ -299,6 +340,67 @@ fn workload_cells(kind: Kind, object: &Value, name: Value, age: Value, now: Time
     let selector = (kind != Kind::StatefulSet).then(|| selector.into());
     let wide = [of_containers("/name"), of_containers("/image")].into_iter().chain(selector);
     [name].into_iter().chain(counts).chain([age]).chain(wide).collect()
+}
+
+fn claim_cells(object: &Value, name: Value, age: Value) -> Vec<Value> {
+    let phase = match text(object, "/metadata/deletionTimestamp") {
+        "" => text(object, "/status/phase"),
+        _ => "Terminating",
+    };
+    vec![
+        name,
+        phase.into(),
+        text(object, "/spec/volumeName").into(),
+        text(object, "/status/capacity/storage").into(),
+        modes(object, "/status/accessModes").into(),
+        text(object, "/spec/storageClassName").into(),
+        "<unset>".into(),
+        age,
+        text(object, "/spec/volumeMode").into(),
+    ]
+}
+
+fn volume_cells(object: &Value, name: Value, age: Value) -> Vec<Value> {
+    let (namespace, claim) = (text(object, "/spec/claimRef/namespace"), text(object, "/spec/claimRef/name"));
+    let claim = if claim.is_empty() { String::new() } else { format!("{namespace}/{claim}") };
+    vec![
+        name,
+        text(object, "/spec/capacity/storage").into(),
+        modes(object, "/spec/accessModes").into(),
+        text(object, "/spec/persistentVolumeReclaimPolicy").into(),
+        text(object, "/status/phase").into(),
+        claim.into(),
+        text(object, "/spec/storageClassName").into(),
+        "<unset>".into(),
+        text(object, "/status/reason").into(),
+        age,
+        text(object, "/spec/volumeMode").into(),
+    ]
+}
+
+fn storage_class_cells(object: &Value, age: Value) -> Vec<Value> {
+    let is_default = text(object, "/metadata/annotations/storageclass.kubernetes.io~1is-default-class") == "true";
+    let name = format!("{}{}", text(object, "/metadata/name"), if is_default { " (default)" } else { "" });
+    vec![
+        name.into(),
+        text(object, "/provisioner").into(),
+        text(object, "/reclaimPolicy").into(),
+        text(object, "/volumeBindingMode").into(),
+        flag(object, "/allowVolumeExpansion").into(),
+        age,
+    ]
+}
+
+/// Returns the access modes in the short form of kubectl: `RWO,RWX`.
+fn modes(object: &Value, path: &str) -> String {
+    let short = |mode: &Value| match mode.as_str() {
+        Some("ReadWriteOnce") => "RWO",
+        Some("ReadOnlyMany") => "ROX",
+        Some("ReadWriteMany") => "RWX",
+        Some("ReadWriteOncePod") => "RWOP",
+        _ => "",
+    };
+    list(object, path).iter().map(short).collect::<Vec<_>>().join(",")
 }
 
 /// Returns the node selector of a DaemonSet as `KEY=VALUE,...`.

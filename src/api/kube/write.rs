@@ -298,6 +298,8 @@ fn check_without_manifest(
             return Err(Failure::conflict(resource, name, "it is being deleted; wait until it is gone"));
         }
         None if (is_pod || resource.kind == Kind::Job) && controller(live).is_some() => return Ok(()),
+        None if matches!(resource.kind, Kind::Claim | Kind::Volume) => return Ok(()),
+        _ if resource.kind == Kind::Claim => "a StatefulSet or a pod has created it; change its template",
         _ if controller(live).is_some() => {
             "it was created by a controller (metadata.ownerReferences); change the object that it names"
         }

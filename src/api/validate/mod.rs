@@ -3,6 +3,8 @@
 //! `unsupported` rejects fields that are not implemented yet. Admission, not this module, checks whether the pod fits
 //! the node.
 
+pub(crate) mod claim;
+mod claim_spec;
 mod complaints;
 mod container;
 pub(crate) mod cron_job;
@@ -64,7 +66,11 @@ pub(crate) fn pod_with_unsupported(pod: &Pod) -> Vec<Fault> {
 pub(crate) fn pod_of_cluster(pod: &Pod) -> Vec<Fault> {
     let mut faults = self::pod(pod);
     faults.retain(|fault| !matches!(fault.what, What::NeedsCluster(_) | What::OfManifests(_)));
-    faults
+    let mut all = Faults(faults);
+    if let Some(spec) = &pod.spec {
+        volumes::claims_of_cluster(spec, At::Root.field("spec"), &mut all);
+    }
+    all.0
 }
 
 /// Returns warnings about fields that have no effect on this machine: the options for Windows.
@@ -255,6 +261,11 @@ fn too_large(size: usize, at: At<'_>, faults: &mut Faults) {
     if size > data_object::MAX_SIZE {
         faults.add(at, format!("Too long: may not be more than {} bytes", data_object::MAX_SIZE));
     }
+}
+
+/// Returns the errors in the name of most kinds of objects. Empty if it is valid.
+pub fn subdomain(name: &str) -> Vec<String> {
+    syntax::dns_subdomain(name)
 }
 
 /// Returns the errors in a label's key or value, with the messages of Kubernetes. Empty if both are valid.

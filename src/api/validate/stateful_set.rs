@@ -1,9 +1,10 @@
 //! Validation of a complete StatefulSet, with the messages of Kubernetes.
 
 use super::complaints::{complain, one_of};
-use super::{data_metadata, syntax, workload};
-use crate::api::k8s::{StatefulSet, StatefulSetSpec};
+use super::{claim_spec, data_metadata, syntax, workload};
+use crate::api::k8s::{PersistentVolumeClaimSpec, StatefulSet, StatefulSetSpec};
 use crate::api::problem::{At, Fault, Faults};
+use crate::api::workload::stateful_set;
 
 /// The maximum length of the name, in bytes. A cluster accepts longer names, but then cannot create the pods.
 const MAX_NAME: usize = 52;
@@ -34,9 +35,14 @@ pub(crate) fn stateful_set(stateful_set: &StatefulSet) -> Vec<Fault> {
         complain(syntax::dns_label(service), service, at.field("serviceName"), &mut faults);
     }
     update_strategy(spec, at.field("updateStrategy"), &mut faults);
-    without_claims(spec, at, &mut faults);
+    claims(spec, at, &mut faults);
     workload::selector(&spec.selector, &spec.template, at, &mut faults);
-    workload::template(&spec.template, "StatefulSet", &mut faults);
+    let mut template = spec.template.clone();
+    if let Some(pod) = &mut template.spec {
+        // The containers mount the claims by the names of their templates.
+        stateful_set::with_claims(pod, spec.volume_claim_templates.as_deref().unwrap_or_default(), str::to_owned);
+    }
+    workload::template(&template, "StatefulSet", &mut faults);
     faults.0
 }
 
@@ -78,11 +84,20 @@ fn update_strategy(spec: &StatefulSetSpec, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// Claims are not supported yet.
-fn without_claims(spec: &StatefulSetSpec, at: At<'_>, faults: &mut Faults) {
-    if spec.volume_claim_templates.as_ref().is_some_and(|all| !all.is_empty()) {
-        let at = at.field("volumeClaimTemplates");
-        faults.forbidden(at, "claims are not supported yet; use a hostPath volume in spec.template.spec.volumes");
+fn claims(spec: &StatefulSetSpec, at: At<'_>, faults: &mut Faults) {
+    let at_templates = at.field("volumeClaimTemplates");
+    let mut names: Vec<&str> = Vec::new();
+    for (i, template) in spec.volume_claim_templates.iter().flatten().enumerate() {
+        let at = at_templates.item(i);
+        let at_metadata = at.field("metadata");
+        let name = template.metadata.name.as_deref().unwrap_or_default();
+        complain(syntax::dns_label(name), name, at_metadata.field("name"), faults);
+        if names.contains(&name) {
+            faults.duplicate(at_metadata.field("name"), name);
+        }
+        names.push(name);
+        let empty = PersistentVolumeClaimSpec::default();
+        claim_spec::spec(template.spec.as_ref().unwrap_or(&empty), "", at.field("spec"), faults);
     }
     let policy = spec.persistent_volume_claim_retention_policy.as_ref();
     let at = at.field("persistentVolumeClaimRetentionPolicy");

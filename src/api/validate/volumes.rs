@@ -4,10 +4,10 @@
 //! rejected by name.
 
 use super::complaints::{complain, one_of};
-use super::syntax;
+use super::{claim_spec, syntax};
 use crate::api::k8s::{
-    ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, KeyToPath, PodSpec,
-    ProjectedVolumeSource, SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection,
+    ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, KeyToPath, ObjectMeta,
+    PodSpec, ProjectedVolumeSource, SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection,
 };
 use crate::api::ordered::OrderSlice;
 use crate::api::problem::{At, Faults};
@@ -51,8 +51,10 @@ fn source(volume: &Volume, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         (volume.config_map.is_some(), "configMap"),
         (volume.downward_api.is_some(), "downwardAPI"),
         (volume.empty_dir.is_some(), "emptyDir"),
+        (volume.ephemeral.is_some(), "ephemeral"),
         (volume.host_path.is_some(), "hostPath"),
         (volume.image.is_some(), "image"),
+        (volume.persistent_volume_claim.is_some(), "persistentVolumeClaim"),
         (volume.projected.is_some(), "projected"),
         (volume.secret.is_some(), "secret"),
     ];
@@ -66,13 +68,7 @@ fn source(volume: &Volume, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     if count == 0 {
         faults.required(at, "must specify a volume type");
     }
-    if volume.persistent_volume_claim.is_some() {
-        let detail = "a PersistentVolumeClaim needs a cluster with storage; for data that outlives the pod use a \
-                      hostPath volume with type DirectoryOrCreate";
-        faults.unsupported(at.field("persistentVolumeClaim"), detail);
-    }
-    for (_, field) in others(volume).into_iter().filter(|(is_set, field)| *is_set && *field != "persistentVolumeClaim")
-    {
+    for (_, field) in others(volume).into_iter().filter(|(is_set, _)| *is_set) {
         faults.not_yet(at.field(field));
     }
     if let Some(source) = &volume.empty_dir {
@@ -101,18 +97,54 @@ fn source(volume: &Volume, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     if let Some(source) = &volume.image {
         image(source, at.field("image"), faults);
     }
+    claims(volume, at, faults);
+}
+
+fn claims(volume: &Volume, at: At<'_>, faults: &mut Faults) {
+    if volume.persistent_volume_claim.as_ref().is_some_and(|source| source.claim_name.is_empty()) {
+        let at = at.field("persistentVolumeClaim");
+        faults.required(at.field("claimName"), "");
+    }
+    let Some(source) = &volume.ephemeral else { return };
+    let at = at.field("ephemeral");
+    let at = at.field("volumeClaimTemplate");
+    let Some(template) = &source.volume_claim_template else { return faults.required(at, "") };
+    claim_spec::spec(&template.spec, "", at.field("spec"), faults);
+    let more = |of: &ObjectMeta| ObjectMeta { labels: None, annotations: None, ..of.clone() } != ObjectMeta::default();
+    if template.metadata.as_ref().is_some_and(more) {
+        faults.forbidden(at.field("metadata"), "may only have labels and annotations");
+    }
+}
+
+/// Reports the claims of a pod of the API server: this version reads no claims from it.
+pub(super) fn claims_of_cluster(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
+    let at_volumes = at.field("volumes");
+    for (i, volume) in spec.volumes.iter().flatten().enumerate() {
+        let at = at_volumes.item(i);
+        for (is_set, field) in [
+            (volume.persistent_volume_claim.is_some(), "persistentVolumeClaim"),
+            (volume.ephemeral.is_some(), "ephemeral"),
+        ] {
+            if is_set {
+                let detail = "the claims of a cluster are not supported; use a hostPath volume";
+                faults.unsupported(at.field(field), detail);
+            }
+        }
+    }
 }
 
 /// Returns the sources that Wherry does not support, and whether each of them is set. There is no `..` in the
 /// pattern, so a new source cannot be accepted by accident.
-fn others(volume: &Volume) -> [(bool, &'static str); 23] {
+fn others(volume: &Volume) -> [(bool, &'static str); 21] {
     let Volume {
         name: _,
         config_map: _,
         downward_api: _,
         empty_dir: _,
+        ephemeral: _,
         host_path: _,
         image: _,
+        persistent_volume_claim: _,
         projected: _,
         secret: _,
         aws_elastic_block_store,
@@ -121,7 +153,6 @@ fn others(volume: &Volume) -> [(bool, &'static str); 23] {
         cephfs,
         cinder,
         csi,
-        ephemeral,
         fc,
         flex_volume,
         flocker,
@@ -130,7 +161,6 @@ fn others(volume: &Volume) -> [(bool, &'static str); 23] {
         glusterfs,
         iscsi,
         nfs,
-        persistent_volume_claim,
         photon_persistent_disk,
         portworx_volume,
         quobyte,
@@ -146,7 +176,6 @@ fn others(volume: &Volume) -> [(bool, &'static str); 23] {
         (cephfs.is_some(), "cephfs"),
         (cinder.is_some(), "cinder"),
         (csi.is_some(), "csi"),
-        (ephemeral.is_some(), "ephemeral"),
         (fc.is_some(), "fc"),
         (flex_volume.is_some(), "flexVolume"),
         (flocker.is_some(), "flocker"),
@@ -155,7 +184,6 @@ fn others(volume: &Volume) -> [(bool, &'static str); 23] {
         (glusterfs.is_some(), "glusterfs"),
         (iscsi.is_some(), "iscsi"),
         (nfs.is_some(), "nfs"),
-        (persistent_volume_claim.is_some(), "persistentVolumeClaim"),
         (photon_persistent_disk.is_some(), "photonPersistentDisk"),
         (portworx_volume.is_some(), "portworxVolume"),
         (quobyte.is_some(), "quobyte"),

@@ -16,18 +16,16 @@ pub mod schedule;
 pub mod stateful_set;
 pub mod template;
 
+use crate::api::duplicates;
 use crate::api::k8s::LabelSelector;
 use crate::api::problem::Problem;
-use crate::api::source::Source;
 use cron_job::CronJob;
 use daemon_set::DaemonSet;
 use deployment::Deployment;
 use head::WorkloadHead;
 use job::Job;
-use key::WorkloadKey;
 use replica_set::ReplicaSet;
 use stateful_set::StatefulSet;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// A valid document of a manifest that creates pods.
@@ -65,6 +63,9 @@ impl Workload {
         if of.service_name() != later.service_name() {
             return Some("spec.serviceName");
         }
+        if of.claim_templates() != later.claim_templates() {
+            return Some("spec.volumeClaimTemplates");
+        }
         (of.is_ordered() != later.is_ordered()).then_some("spec.podManagementPolicy")
     }
 
@@ -83,21 +84,8 @@ impl Workload {
 
 /// Returns a problem for each document that has the kind and the name of an earlier one, which is in force (D6).
 pub fn duplicates(all: &[Workload]) -> Vec<Problem> {
-    let mut first: BTreeMap<&WorkloadKey, &Source> = BTreeMap::new();
-    let mut problems = Vec::new();
-    for workload in all {
+    duplicates::find(all.iter().map(|workload| {
         let WorkloadHead { key, source, .. } = workload.head();
-        let Some(Source { path, document }) = first.get(key) else {
-            first.insert(key, source);
-            continue;
-        };
-        let message = format!(
-            "Duplicate value: \"{}\": the {} in {path} (document {document}) is in force; change one",
-            key.name,
-            key.kind.name()
-        );
-        let field = Some("metadata.name".to_owned());
-        problems.push(Problem { path: source.path.clone(), document: source.document, line: None, field, message });
-    }
-    problems
+        (key.kind.name(), &key.name, source)
+    }))
 }

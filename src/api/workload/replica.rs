@@ -77,6 +77,12 @@ pub fn template_of(pod: &Pod) -> PodTemplateSpec {
     spec.node_name = None;
     if controller(&pod.object.metadata).is_some_and(|owner| owner.kind == "StatefulSet") {
         (spec.hostname, spec.subdomain) = (None, None);
+        let is_of_template = |volume: &k8s::Volume| {
+            let claim = volume.persistent_volume_claim.as_ref().map(|source| source.claim_name.as_str());
+            claim == Some(stateful_set::claim_name(&volume.name, &pod.name.name).as_str())
+        };
+        spec.volumes.get_or_insert_default().retain(|volume| !is_of_template(volume));
+        spec.volumes = spec.volumes.take().filter(|volumes| !volumes.is_empty());
     }
     PodTemplateSpec { metadata: Some(metadata), spec: Some(spec) }
 }

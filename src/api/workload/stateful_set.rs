@@ -5,8 +5,10 @@ use super::head::WorkloadHead;
 use super::key::WorkloadKind;
 use super::portion::{self, Rounding};
 use super::template;
+use crate::api::claim::ClaimKey;
 use crate::api::defaults;
 use crate::api::k8s::{self, IntOrString};
+use crate::api::names::FullName;
 use crate::api::source::Source;
 use std::ops::Range;
 use std::time::Duration;
@@ -18,6 +20,11 @@ const REVISION_HISTORY: i32 = 10;
 /// The labels of a pod with its name and its number.
 pub const NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 pub const INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
+
+/// Returns the name of the claim of a template for this pod.
+pub fn claim_name(template: &str, pod: &str) -> String {
+    format!("{template}-{pod}")
+}
 
 /// A valid StatefulSet of a manifest.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +59,27 @@ pub fn complete(object: &mut k8s::StatefulSet) {
         strategy.rolling_update.get_or_insert_default().partition.get_or_insert(0);
     }
     template::complete(&mut spec.template);
+    for claim in spec.volume_claim_templates.iter_mut().flatten() {
+        claim.spec.get_or_insert_default().volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
+    }
+}
+
+/// Replaces the volumes that have the name of a template by claims, and adds the others, as in a cluster. `name`:
+/// returns the name of the claim of a template.
+pub fn with_claims(spec: &mut k8s::PodSpec, templates: &[k8s::PersistentVolumeClaim], name: impl Fn(&str) -> String) {
+    let volumes = spec.volumes.get_or_insert_default();
+    for of in templates.iter().filter_map(|template| template.metadata.name.as_deref()) {
+        let source = k8s::PersistentVolumeClaimVolumeSource { claim_name: name(of), read_only: None };
+        volumes.retain(|volume| volume.name != of);
+        volumes.push(k8s::Volume {
+            name: of.to_owned(),
+            persistent_volume_claim: Some(Box::new(source)),
+            ..k8s::Volume::default()
+        });
+    }
+    if volumes.is_empty() {
+        spec.volumes = None;
+    }
 }
 
 impl StatefulSet {
@@ -91,6 +119,40 @@ impl StatefulSet {
     /// Returns true if a pod starts or ends only when those before it are available.
     pub fn is_ordered(&self) -> bool {
         self.spec().pod_management_policy.as_deref() != Some("Parallel")
+    }
+
+    /// Returns the templates of the pods' claims.
+    pub fn claim_templates(&self) -> &[k8s::PersistentVolumeClaim] {
+        self.spec().volume_claim_templates.as_deref().unwrap_or_default()
+    }
+
+    /// Returns whether the claims end with the StatefulSet, and whether they end when the number of replicas falls
+    /// below theirs.
+    pub fn claims_end(&self) -> (bool, bool) {
+        let policy = self.spec().persistent_volume_claim_retention_policy.as_ref();
+        let ends = |when: Option<&Option<String>>| when.and_then(|when| when.as_deref()) == Some("Delete");
+        (ends(policy.map(|policy| &policy.when_deleted)), ends(policy.map(|policy| &policy.when_scaled)))
+    }
+
+    /// Returns the claim of a template for the pod with this name: its key and its object.
+    pub fn claim(
+        &self,
+        template: &k8s::PersistentVolumeClaim,
+        pod: &FullName,
+    ) -> (ClaimKey, k8s::PersistentVolumeClaim) {
+        let name = claim_name(template.metadata.name.as_deref().unwrap_or_default(), &pod.name);
+        let mut labels = template.metadata.labels.clone().unwrap_or_default();
+        labels.extend(self.selector().match_labels.clone().unwrap_or_default());
+        let metadata = k8s::ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(pod.namespace.to_string()),
+            labels: Some(labels),
+            annotations: template.metadata.annotations.clone(),
+            ..k8s::ObjectMeta::default()
+        };
+        let object =
+            k8s::PersistentVolumeClaim { metadata, spec: template.spec.clone(), api_version: None, kind: None };
+        (ClaimKey(FullName::new(&pod.namespace, &name)), object)
     }
 
     /// Returns how long a pod has to be ready until it is available.

@@ -114,6 +114,7 @@ fn own_settings(config: &Config) -> Value {
         "rootDir": path(&config.root_dir),
         "sealSecrets": config.seal_secrets,
         "socket": path(&config.socket),
+        "storageClasses": config.storage_classes(),
     })
 }
 

@@ -32,6 +32,12 @@ pub enum RequestError {
     UnknownPod(Uid),
     /// The deletion of a Job that no CronJob has created.
     UnknownJob(FullName),
+    /// The deletion of a claim that a manifest defines, or that does not exist.
+    UnknownClaim(FullName),
+    /// The removal of a directory that does not exist.
+    UnknownVolume(FullName),
+    /// The removal of a directory that has a claim, or that Wherry has not created.
+    VolumeStays(FullName),
     /// A retry of a pod that is not rejected. `reason` is the reason in its status.
     NotRejected {
         pod: FullName,
@@ -151,9 +157,14 @@ impl RequestError {
             | RequestError::NoStream
             | RequestError::TerminalWithStderr
             | RequestError::PortZero => 400,
-            RequestError::UnknownPod(_) | RequestError::UnknownJob(_) | RequestError::UnknownContainer { .. } => 404,
+            RequestError::UnknownPod(_)
+            | RequestError::UnknownJob(_)
+            | RequestError::UnknownClaim(_)
+            | RequestError::UnknownVolume(_)
+            | RequestError::UnknownContainer { .. } => 404,
             RequestError::InvalidEphemeral { .. } => 422,
-            RequestError::NotRejected { .. }
+            RequestError::VolumeStays(_)
+            | RequestError::NotRejected { .. }
             | RequestError::NotStarted { .. }
             | RequestError::RejectedForGood { .. }
             | RequestError::RejectedByShutdown { .. }
@@ -200,6 +211,9 @@ impl fmt::Display for RequestError {
             RequestError::PortZero => f.write_str("a port must be from 1 to 65535"),
             RequestError::UnknownPod(_)
             | RequestError::UnknownJob(_)
+            | RequestError::UnknownClaim(_)
+            | RequestError::UnknownVolume(_)
+            | RequestError::VolumeStays(_)
             | RequestError::NotRejected { .. }
             | RequestError::RejectedForGood { .. }
             | RequestError::RejectedByShutdown { .. }
@@ -233,6 +247,13 @@ impl RequestError {
     fn fmt_of_pod(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RequestError::UnknownPod(uid) => write!(f, "there is no pod with the UID {uid}"),
+            RequestError::UnknownClaim(name) => write!(f, "only its manifest ends the claim {name}, or there is none"),
+            RequestError::UnknownVolume(name) => write!(f, "no claim {name} has left a directory"),
+            RequestError::VolumeStays(name) => write!(
+                f,
+                "the directory of {name} stays: it has a claim or pods use it, or it existed before the claim; see \
+                 wherry volumes"
+            ),
             RequestError::UnknownJob(name) => write!(f, "no CronJob has created a Job {name}"),
             RequestError::NotRejected { pod, phase, reason, drained } => {
                 write!(f, "pod {pod} is not rejected, it is {phase}")?;

@@ -19,7 +19,8 @@ pub enum Reply {
     Evicted {
         pod: FullName,
     },
-    /// The answer to `Shorten`, `DeleteReplica` and `DeleteJob`. The records are durable.
+    /// The answer to `Shorten`, `DeleteReplica`, `DeleteJob`, `DeleteClaim` and `RemoveVolume`. The records are
+    /// durable.
     Shortened,
     Retried {
         pod: FullName,

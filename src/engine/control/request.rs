@@ -3,6 +3,7 @@
 use super::ephemeral::EphemeralRequest;
 use super::exec::ExecRequest;
 use super::stream::StreamRequest;
+use crate::api::claim::ClaimKey;
 use crate::api::names::{FullName, Uid};
 use crate::engine::cluster::access::AccessRequest;
 use std::time::Duration;
@@ -25,6 +26,10 @@ pub enum Request {
     DeleteReplica { uid: Uid, grace: Option<Duration> },
     /// Delete this Job of a CronJob, with its pods.
     DeleteJob { of: FullName },
+    /// Delete this claim of a StatefulSet or of an ephemeral volume. It ends when no pod uses it.
+    DeleteClaim { of: ClaimKey },
+    /// Remove the directory of this claim, which is gone.
+    RemoveVolume { of: ClaimKey },
     /// A3: repeat the admission of a rejected pod.
     Retry { uid: Uid },
     /// W29: give a running pod ephemeral containers.

@@ -2,6 +2,7 @@
 //! in force, whatever another file defines. As for pods (D4), it is recognized by the path of its file. A record
 //! preserves the paths across a restart.
 
+use crate::api::claim::Claim;
 use crate::api::data_object::DataObject;
 use crate::api::objects::Objects;
 use crate::api::ordered::OrderSlice;
@@ -80,6 +81,16 @@ impl Defined for Rc<DataObject> {
     }
 }
 
+impl Defined for Rc<Claim> {
+    fn object(&self) -> String {
+        self.key.to_string()
+    }
+
+    fn source(&self) -> &Source {
+        &self.source
+    }
+}
+
 impl Defined for Workload {
     fn object(&self) -> String {
         self.head().key.to_string()
@@ -119,6 +130,7 @@ impl InForce {
         self.put_first(&mut objects.classes, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.runtime_classes, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.data, &mut paths, &mut others, outbox);
+        self.put_first(&mut objects.claims, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.workloads, &mut paths, &mut others, outbox);
         if self.paths != paths {
             self.writing.changed();

@@ -10,6 +10,7 @@ pub mod names;
 pub mod precedence;
 pub mod source;
 
+use crate::api::claim::{self, Claim};
 use crate::api::data_object::{DataKey, DataObjects};
 use crate::api::manifest_report::ManifestReport;
 use crate::api::names::{FullName, Uid};
@@ -71,6 +72,8 @@ pub struct Desired {
     priority_classes: Vec<PriorityClass>,
     #[serde(skip)]
     workloads: Vec<Workload>,
+    #[serde(skip)]
+    claims: Vec<Rc<Claim>>,
     /// The objects whose values have changed since the last call of `take_changed_data`.
     #[serde(skip)]
     changed_data: Vec<DataKey>,
@@ -94,6 +97,7 @@ impl Default for Desired {
             runtime_classes: RuntimeClasses::default(),
             priority_classes: Vec::new(),
             workloads: Vec::new(),
+            claims: Vec::new(),
             changed_data: Vec::new(),
             manifests_known: false,
             in_force: InForce::default(),
@@ -130,6 +134,11 @@ impl Desired {
     /// them is in force.
     pub fn workloads(&self) -> &[Workload] {
         &self.workloads
+    }
+
+    /// Returns the claims of the manifests. If several have the same name, the first of them is in force.
+    pub fn claims(&self) -> &[Rc<Claim>] {
+        &self.claims
     }
 
     /// Returns the ConfigMaps and Secrets that have changed, appeared or disappeared since the last call.
@@ -301,10 +310,13 @@ impl Desired {
         self.data = data;
         self.priority_classes.clone_from(&objects.classes);
         self.workloads = std::mem::take(&mut objects.workloads);
+        self.claims = std::mem::take(&mut objects.claims);
         let of_workloads = workload::duplicates(&self.workloads);
+        let of_claims = claim::duplicates(&self.claims);
         let Resolution { in_force, accepted, mut problems, runtime_classes } = classes::resolve(objects);
         problems.extend(of_data);
         problems.extend(of_workloads);
+        problems.extend(of_claims);
         self.runtime_classes = runtime_classes;
         self.files.accept(&accepted);
         let problematic = !problems.is_empty();

@@ -42,6 +42,7 @@ impl Engine {
             Part::Cluster => self.cluster.member().and_then(|member| member.next_deadline()),
             Part::Manifests => self.desired.files.next_deadline(),
             Part::Workloads => self.workloads.next_deadline(),
+            Part::Claims => self.shared.claims.next_deadline(),
         }
     }
 
@@ -76,7 +77,13 @@ impl Engine {
             Part::Eviction => self.eviction_is_due(),
             Part::Logs => self.with_logs(LogRotation::check_due),
             // Every step handles these parts anyway.
-            Part::Admission | Part::Leftovers | Part::Slots | Part::Cluster | Part::Manifests | Part::Workloads => {}
+            Part::Admission
+            | Part::Leftovers
+            | Part::Slots
+            | Part::Cluster
+            | Part::Manifests
+            | Part::Workloads
+            | Part::Claims => {}
         }
     }
 

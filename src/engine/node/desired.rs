@@ -42,7 +42,8 @@ impl Engine {
             self.reclaim.images.record_found(text, &mut self.outbox);
         }
         let all = records.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        self.workloads.records_found(all, &mut self.outbox);
+        self.workloads.records_found(all.clone(), &mut self.outbox);
+        self.shared.claims.records_found(all, &mut self.outbox);
         self.desired.records_found(records, &mut self.outbox);
         self.take_cluster_records(&of_cluster);
     }
@@ -61,6 +62,7 @@ impl Engine {
         let setting = setting(&self.config, self.now);
         if self.desired.update(report, &setting, resized, &mut self.outbox) {
             self.workloads_changed();
+            self.shared.claims.touch();
             self.compare();
         }
     }
@@ -330,6 +332,7 @@ impl Engine {
         }
         worker.admission.place = self.admission.place_of(&worker, self.desired.names(), &self.workers);
         self.workers.insert(uid.clone(), Box::new(worker));
+        self.shared.claims.touch();
         self.pleg.add(uid.clone(), entry);
     }
 

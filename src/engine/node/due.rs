@@ -32,11 +32,13 @@ pub enum Part {
     Manifests,
     /// The next step of a workload.
     Workloads,
+    /// The next attempt to create or remove the directory of a claim.
+    Claims,
 }
 
 impl Part {
     /// All parts, in the order in which they are handled if several are due.
-    pub const ALL: [Part; 13] = [
+    pub const ALL: [Part; 14] = [
         Part::Relist,
         Part::RuntimeStatus,
         Part::Shutdown,
@@ -50,6 +52,7 @@ impl Part {
         Part::Cluster,
         Part::Manifests,
         Part::Workloads,
+        Part::Claims,
     ];
 }
 

@@ -8,13 +8,14 @@
 //! `logs` for log rotation, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of
 //! an API server, `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of
 //! admission and the orders of the node shutdown, `readiness` decides whether the node is ready, `view` and
-//! `worker_status` provide the data for the API (`shown`), `workloads` connects workloads with their pods, `shared`
-//! holds what the pods share, `reclaim` holds the machines that free disk space and memory, `leftovers` holds what
-//! earlier runs left, `steps` knows which workers have to be stepped, `deadlines` finds what is due without an event
-//! (`due`), and `dump` shows the whole state.
+//! `worker_status` provide the data for the API (`shown`), `workloads` and `claims` connect workloads and claims with
+//! their pods, `shared` holds what the pods share, `reclaim` holds the machines that free disk space and memory,
+//! `leftovers` holds what earlier runs left, `steps` knows which workers have to be stepped, `deadlines` finds what is
+//! due without an event (`due`), and `dump` shows the whole state.
 
 mod access;
 mod admission;
+mod claims;
 mod cluster;
 mod cordon;
 mod deadlines;
@@ -56,7 +57,7 @@ use crate::engine::cluster::Cluster;
 use crate::engine::cluster::member::Member;
 use crate::engine::config::EngineConfig;
 use crate::engine::container_ends::{ContainerEnds, Published};
-use crate::engine::context::Context;
+use crate::engine::context::{Context, ObjectsOfPod};
 use crate::engine::control::Requests;
 use crate::engine::cordon::Cordon;
 use crate::engine::desired::Desired;
@@ -217,6 +218,7 @@ impl Engine {
         self.admission.consider_victims(self.now.boot);
         self.settle_all();
         self.step_workloads();
+        self.step_claims();
         self.requests.durable.begun(self.outbox.begun_records());
         self.admission.victims.forget_gone(&self.workers);
         self.plan_images();
@@ -278,6 +280,8 @@ impl Engine {
                 let Engine { workloads, now, outbox, .. } = self;
                 workloads.time_zone_read(&of, name.as_deref(), result, now.boot, outbox);
             }
+            Some(Owner::ClaimRecord(key)) => self.shared.claims.recorded(&key, result.is_ok(), self.now.boot),
+            Some(Owner::ClaimDirectory(key)) => self.claim_answered(&key, result),
             Some(Owner::InForce) => self.desired.in_force.written(result.is_ok(), self.now.boot),
             Some(Owner::ManifestRecords) => self.manifests_recorded(result.map(|_| ())),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
@@ -299,6 +303,7 @@ impl Engine {
             Some(Owner::Read(uid)) => self.pod_read(op, &uid, result),
             Some(Owner::Worker(uid)) => {
                 self.with_worker(&uid, |worker, entry, ctx| worker.done(op, result, entry, ctx));
+                self.pod_of_claim_changed(&uid);
                 self.recheck_waiting_events(&uid);
                 self.steps.touch(uid);
             }
@@ -354,7 +359,10 @@ impl Engine {
             now: self.now,
             generation: self.generation,
             config: &self.config,
-            data: member.map_or(self.desired.data(), |member| member.data.objects()),
+            objects: ObjectsOfPod {
+                data: member.map_or(self.desired.data(), |member| member.data.objects()),
+                claims: &self.shared.claims,
+            },
             cluster: member.map(Member::values),
             rng: &mut self.rng,
             slots: &mut self.shared.slots,
@@ -407,6 +415,7 @@ impl Engine {
     /// Removes a worker, and everything that other parts of the node store for it.
     fn remove_worker(&mut self, uid: &Uid) -> Option<Box<Worker>> {
         let worker = self.workers.remove(uid)?;
+        self.shared.claims.touch();
         self.free_name(&worker.name, uid);
         self.pleg.forget(uid, self.generation, &mut self.outbox);
         self.shared.slots.forget(uid);

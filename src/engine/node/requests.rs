@@ -37,6 +37,8 @@ impl Engine {
             Request::Shorten { pod, grace } => self.shorten(id, &pod, grace),
             Request::DeleteReplica { uid, grace } => self.delete_replica(id, &uid, grace),
             Request::DeleteJob { of } => self.delete_job(id, &of),
+            Request::DeleteClaim { of } => self.delete_claim(id, &of),
+            Request::RemoveVolume { of } => self.remove_volume(id, &of),
             Request::Retry { uid } => self.retry_rejected(&uid).map(Some),
             Request::Ephemeral(request) => self.add_ephemeral(id, request),
             Request::Exec(request) => self.exec(id, request).map(|()| None),

@@ -1,6 +1,7 @@
 //! What the pods of the node share: the slots for their calls, the cached answers of credential providers, the
-//! devices and the ranges of user IDs.
+//! devices, the ranges of user IDs, and the directories of claims.
 
+use crate::engine::claims::Claims;
 use crate::engine::config::EngineConfig;
 use crate::engine::devices::Devices;
 use crate::engine::provider_cache::ProviderCache;
@@ -14,6 +15,7 @@ pub(super) struct Shared {
     pub provider_cache: ProviderCache,
     pub devices: Devices,
     pub user_namespaces: UserNamespaces,
+    pub claims: Claims,
 }
 
 impl Shared {
@@ -23,11 +25,13 @@ impl Shared {
             provider_cache: ProviderCache::default(),
             devices: Devices::default(),
             user_namespaces: UserNamespaces::default(),
+            claims: Claims::default(),
         }
     }
 
     pub fn configure(&mut self, old: &EngineConfig, new: &EngineConfig) {
         self.slots.configure(new);
+        self.claims.touch();
         if old.credential_providers != new.credential_providers {
             self.provider_cache.clear();
         }

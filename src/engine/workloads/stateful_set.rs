@@ -5,13 +5,15 @@ use super::inputs::{NameEnd, WorkloadInputs, create_pod};
 use super::progress::RolloutCondition;
 use super::record::{self, StoredOwn, StoredSequence, StoredWorkload};
 use super::revision::{ReplicaState, Revision};
+use crate::api::claim::ClaimKey;
+use crate::api::k8s::PersistentVolumeClaim;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::time::Now;
 use crate::api::workload::head::WorkloadHead;
 use crate::api::workload::key::WorkloadKind;
 use crate::api::workload::replica::{self, PodOwner};
-use crate::api::workload::stateful_set::{INDEX_LABEL, NAME_LABEL, StatefulSet, StatefulUpdate};
+use crate::api::workload::stateful_set::{self, INDEX_LABEL, NAME_LABEL, StatefulSet, StatefulUpdate};
 use crate::api::workload::template;
 use crate::engine::effect::Subject;
 use crate::engine::outbox::Outbox;
@@ -247,6 +249,26 @@ impl Sequence {
         Ok(place)
     }
 
+    /// Returns the claims of the pods that exist.
+    pub fn claims(&self) -> impl Iterator<Item = (ClaimKey, PersistentVolumeClaim)> {
+        let replicas = self.state.history.revisions.iter().flat_map(|revision| revision.replicas.values());
+        replicas.flat_map(|replica| {
+            let templates = self.stateful_set.claim_templates().iter();
+            templates.map(|template| self.stateful_set.claim(template, &replica.pod.name))
+        })
+    }
+
+    /// Returns true if the number of the pod of this claim is one of the present pods.
+    pub fn wants_claim(&self, key: &ClaimKey) -> bool {
+        let templates = self.stateful_set.claim_templates().iter();
+        let mut names = templates.filter_map(|template| template.metadata.name.as_deref());
+        names.any(|template| {
+            let pod = key.0.name.strip_prefix(template).and_then(|rest| rest.strip_prefix('-'));
+            let ordinal = pod.and_then(|pod| self.ordinal(&FullName::new(&key.0.namespace, pod)));
+            ordinal.is_some_and(|ordinal| self.stateful_set.ordinals().contains(&ordinal))
+        })
+    }
+
     /// Gives a pod its host name, its domain and the labels with its name and number.
     fn with_identity(&self, pod: Rc<Pod>, ordinal: u32) -> Rc<Pod> {
         let mut pod = Rc::unwrap_or_clone(pod);
@@ -258,6 +280,8 @@ impl Sequence {
             spec.hostname = Some(name);
             let domain = self.stateful_set.service_name();
             spec.subdomain = Some(domain.to_owned()).filter(|domain| !domain.is_empty());
+            let templates = self.stateful_set.claim_templates();
+            stateful_set::with_claims(spec, templates, |of| stateful_set::claim_name(of, &pod.name.name));
         }
         Rc::new(pod)
     }

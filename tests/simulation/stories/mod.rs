@@ -4,6 +4,7 @@ mod access;
 mod admission;
 mod adoption;
 mod certificates;
+mod claims;
 mod classes;
 mod clocks;
 pub mod cluster;

@@ -2,7 +2,7 @@
 
 use super::{Item, Key, MS, World};
 use crate::text::files_text;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wherry::api::mount::Mount;
 use wherry::api::names::{FullName, Uid};
 use wherry::api::sealing::{Content, StoredRecord};
@@ -31,6 +31,8 @@ pub struct Disk {
     /// Acknowledged changes of records: time, key, and the previous content.
     acknowledged: Vec<(u64, String, Option<Before>)>,
     pub directories: BTreeMap<Uid, FullName>,
+    /// The files in the directories of claims, by path.
+    pub claims: BTreeMap<String, BTreeSet<String>>,
     /// The content of termination message files.
     pub termination_message: String,
     /// Added to the time of each read of a termination message (ns).

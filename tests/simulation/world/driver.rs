@@ -131,6 +131,7 @@ impl World {
             Effect::Cgroup { op, call } => self.cgroup_call(op, &call),
             Effect::StoreManifests { op, updates } => self.store_manifests(op, updates),
             Effect::RemoveManifest { op, removed } => self.remove_manifest(op, &removed),
+            Effect::Claim { op, call, .. } => self.claim_call(op, &call),
             Effect::ReadTimeZone { op, name } => self.read_time_zone(op, name.as_deref()),
             Effect::ManifestNews(_) => {}
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, sandboxes),
@@ -175,6 +176,7 @@ impl World {
                 self.clients.pod_changed(&name, self.engine.pod(&uid).as_ref());
                 self.publish(&uid);
             }
+            Effect::PublishClaims => self.clients.claims_changed(),
             Effect::PublishWorkloads => self.clients.workloads_changed(),
             Effect::Notice(notice) => self.notice(notice),
             Effect::ContainerEnded(end) => self.container_ended(*end),

@@ -95,6 +95,10 @@ impl Clients {
         self.api.pod_changed(name, view);
     }
 
+    pub(super) fn claims_changed(&mut self) {
+        self.api.claims_changed();
+    }
+
     pub(super) fn workloads_changed(&mut self) {
         self.api.workloads_changed();
     }

@@ -479,6 +479,22 @@ impl World {
         self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("CronJob", name))));
     }
 
+    /// Writes a claim in a file of its own. `more`: fields of its spec besides the size.
+    pub fn define_claim(&mut self, name: &str, more: &str) {
+        let spec = format!("accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}{more}");
+        self.define_claim_as(name, &spec);
+    }
+
+    pub fn define_claim_as(&mut self, name: &str, spec: &str) {
+        let text =
+            format!("{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: {name}}}, spec: {{{spec}}}}}");
+        self.manifests_change(|w| drop(w.manifests.workloads.insert(file_of("Claim", name), text)));
+    }
+
+    pub fn remove_claim(&mut self, name: &str) {
+        self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("Claim", name))));
+    }
+
     /// Writes a ReplicaSet in a file of its own.
     pub fn define_replica_set(&mut self, name: &str, spec: &str, pod: &str) {
         self.define_workload("ReplicaSet", name, spec, pod);
@@ -491,6 +507,10 @@ impl World {
     /// Writes a StatefulSet in a file of its own.
     pub fn define_stateful_set(&mut self, name: &str, spec: &str, pod: &str) {
         self.define_workload("StatefulSet", name, spec, pod);
+    }
+
+    pub fn remove_stateful_set(&mut self, name: &str) {
+        self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("StatefulSet", name))));
     }
 
     pub fn remove_daemon_set(&mut self, name: &str) {

@@ -5,6 +5,7 @@
 mod api_faults;
 pub mod api_server;
 mod cgroups;
+mod claims;
 mod clock;
 mod connection;
 pub mod devices;
@@ -129,7 +130,7 @@ pub fn config() -> EngineConfig {
         seed: 7,
         ..defaults.fixed
     };
-    EngineConfig { fixed, root: host::ROOT.into(), node, ..defaults }
+    EngineConfig { fixed, root: host::ROOT.into(), node, storage_classes: claims::classes(), ..defaults }
 }
 
 impl World {

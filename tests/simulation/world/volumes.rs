@@ -22,6 +22,10 @@ pub struct Volumes {
     /// The error of a mount in a container.
     pub container_error: Option<String>,
     pub unmount_error: Option<String>,
+    /// The error of creating or removing the directory of a claim.
+    pub claim_error: Option<String>,
+    /// The pods whose containers have got a directory of a claim, by its path.
+    pub claim_users: BTreeMap<String, BTreeSet<Uid>>,
     /// The last mount or update of each pod: the life of the process, and the time of the answer.
     pub set_up: BTreeMap<Uid, (u32, u64)>,
 }
@@ -93,6 +97,7 @@ impl World {
                 if !self.volumes.mounted.contains(&of.uid) {
                     self.checks.fail("W2", format!("a container of {} uses volumes that are not mounted", of.uid));
                 }
+                self.use_claims(of);
                 // The old files of a sub-path that is being mounted would be removed.
                 let set_up = self.volumes.set_up.get(&of.uid);
                 if set_up.is_some_and(|(life, until)| *life == self.process.life && *until > self.clock.now) {

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
+mod claims;
 mod host_paths;
 mod removal;
 

@@ -4,6 +4,7 @@
 //! A pod is in force once its classes are known, because its priority is unknown before that (A5). Until then, the
 //! last good version of the pod stays in force, as for a broken document.
 
+use crate::api::claim::Claim;
 use crate::api::data_object::DataObject;
 use crate::api::document::{Document, Key, Object};
 use crate::api::objects::{AcceptedPod, Given, PodDocument};
@@ -23,6 +24,7 @@ pub(super) enum Thing {
     Class(PriorityClass),
     RuntimeClass(RuntimeClass),
     Data(Rc<DataObject>),
+    Claim(Rc<Claim>),
     Workload(Workload),
     /// A pod with the values of its classes.
     Accepted(AcceptedPod),
@@ -46,6 +48,7 @@ impl Held {
             Object::PriorityClass(class) => Thing::Class(class),
             Object::RuntimeClass(class) => Thing::RuntimeClass(class),
             Object::Data(object) => Thing::Data(Rc::new(object)),
+            Object::Claim(claim) => Thing::Claim(Rc::new(claim)),
             Object::Workload(workload) => Thing::Workload(workload),
         };
         Held { thing, content: Some(content.to_string().into()) }
@@ -69,6 +72,7 @@ impl Held {
             Thing::Class(class) => &class.digest,
             Thing::RuntimeClass(class) => &class.digest,
             Thing::Data(object) => &object.digest,
+            Thing::Claim(claim) => &claim.digest,
             Thing::Workload(workload) => &workload.head().digest,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => &pod.digest,
         }
@@ -80,6 +84,7 @@ impl Held {
             Thing::Class(class) => class.source.document,
             Thing::RuntimeClass(class) => class.source.document,
             Thing::Data(object) => object.source.document,
+            Thing::Claim(claim) => claim.source.document,
             Thing::Workload(workload) => workload.head().source.document,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => pod.source.document,
         }
@@ -90,6 +95,7 @@ impl Held {
             Thing::Class(class) => Key::PriorityClass(class.name.clone()),
             Thing::RuntimeClass(class) => Key::RuntimeClass(class.name.clone()),
             Thing::Data(object) => Key::Data(object.key.clone()),
+            Thing::Claim(claim) => Key::Claim(claim.key.clone()),
             Thing::Workload(workload) => Key::Workload(workload.head().key.clone()),
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => Key::Pod(pod.name.clone()),
         }
@@ -123,6 +129,10 @@ impl Held {
         if let Thing::Data(object) = &self.thing { Some(object) } else { None }
     }
 
+    pub(super) fn claim(&self) -> Option<&Rc<Claim>> {
+        if let Thing::Claim(claim) = &self.thing { Some(claim) } else { None }
+    }
+
     pub(super) fn workload(&self) -> Option<&Workload> {
         if let Thing::Workload(workload) = &self.thing { Some(workload) } else { None }
     }
@@ -139,7 +149,7 @@ impl Held {
     /// Returns the document with its last good version; None if it is not a pod.
     pub(super) fn pod_document(&self) -> Option<PodDocument> {
         match &self.thing {
-            Thing::Class(_) | Thing::RuntimeClass(_) | Thing::Data(_) | Thing::Workload(_) => None,
+            Thing::Class(_) | Thing::RuntimeClass(_) | Thing::Data(_) | Thing::Claim(_) | Thing::Workload(_) => None,
             Thing::Accepted(accepted) => Some(PodDocument::Accepted(accepted.clone())),
             Thing::New(pod, _) => {
                 let last_good = self.in_force().and_then(Held::accepted).cloned();
@@ -231,7 +241,7 @@ fn take_recorded(held: &mut Held, recorded: &mut [Option<Held>]) {
 
 /// Returns true for an object of which an earlier version may not be changed.
 fn may_be_fixed(object: &Object) -> bool {
-    matches!(object, Object::Data(_) | Object::Workload(_))
+    matches!(object, Object::Data(_) | Object::Claim(_) | Object::Workload(_))
 }
 
 /// Replaces the documents that have a new good version. A pod keeps the old version until the new one is accepted.
@@ -279,6 +289,16 @@ fn changeable(old: &[Option<Held>], object: Object) -> Result<Object, Vec<Proble
                 return Ok(object);
             }
             (&new.source, "data", "field is immutable when `immutable` is set; to change the values,")
+        }
+        Object::Claim(new) => {
+            let held = old().filter_map(Held::claim).find(|held| held.key == new.key);
+            match held.and_then(|held| held.immutable_difference(new)) {
+                None => return Ok(object),
+                Some(field) => {
+                    let message = "spec is immutable after creation except resources.requests; to change it,";
+                    (&new.source, field, message)
+                }
+            }
         }
         Object::Workload(new) => {
             let held = old().filter_map(Held::workload).find(|held| held.head().key == new.head().key);

@@ -146,6 +146,7 @@ impl ManifestFiles {
             runtime_classes: held().filter_map(Held::runtime_class).cloned().collect(),
             data: held().filter_map(Held::data).cloned().collect(),
             workloads: held().filter_map(Held::workload).cloned().collect(),
+            claims: held().filter_map(Held::claim).cloned().collect(),
             pods: held().filter_map(Held::pod_document).collect(),
         })
     }

@@ -67,7 +67,7 @@ mod sync;
 mod terminate;
 mod termination_messages;
 mod timer;
-mod volumes;
+pub mod volumes;
 mod worker_status;
 
 use crate::api::facts::ContainerFact;

@@ -191,7 +191,7 @@ fn of_secrets(pod: &Rc<Pod>, ctx: &mut Context<'_>) -> Keyring {
     let mut keyring = Keyring::default();
     let mut missing = Vec::new();
     for key in pod.image_pull_secrets() {
-        match ctx.data.get(&key) {
+        match ctx.objects.data.get(&key) {
             Some(secret) => keyring.merge(secret.registry_credentials().unwrap_or_default()),
             None => missing.push(key.name.name.to_string()),
         }

@@ -12,6 +12,7 @@ use super::ops::{ActiveOp, Operations};
 use super::preparation::PreparationStep;
 use super::pulling::continue_pull;
 use super::state::State;
+use crate::api::claim::ClaimKey;
 use crate::api::data_object::DataKey;
 use crate::api::environment::{self, Facts};
 use crate::api::facts::{ContainerState, ImageFact};
@@ -37,7 +38,7 @@ use std::rc::Rc;
 
 fn facts<'f>(pod: &'f Pod, entry: &'f Entry, host_ips: &'f [String], ctx: &'f Context<'_>) -> Facts<'f> {
     let allocatable = &ctx.config.node.allocatable;
-    Facts { pod, ips: entry.ips(), host_ips, allocatable, objects: ctx.data, cluster: ctx.cluster }
+    Facts { pod, ips: entry.ips(), host_ips, allocatable, objects: ctx.objects.data, cluster: ctx.cluster }
 }
 
 fn has_volumes(pod: &Pod, index: usize) -> bool {
@@ -126,7 +127,8 @@ fn mount_in_container(
     let container = pod.at(of.index);
     let process = process::of(container, facts(pod, entry, &prepared.host_ips, ctx));
     let env = process.map_err(StartError::of_config)?.env;
-    let volumes = volume_contents::without_contents(pod, images);
+    let find = |pod: &Pod, key: &ClaimKey| ctx.objects.claims.find(pod, key);
+    let volumes = volume_contents::without_contents(pod, images, &find).map_err(StartError::of_config)?;
     let call = ContainerVolumes {
         uid: pod.uid.clone(),
         container: container.clone(),

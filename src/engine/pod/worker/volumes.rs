@@ -8,6 +8,7 @@ use super::ops::{ActiveOp, BackgroundOp, Operations};
 use super::pod_record::PodRecord;
 use super::retry::Retry;
 use super::timer::Timer;
+use crate::api::claim::ClaimKey;
 use crate::api::environment::{ClusterValues, Facts};
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
@@ -28,6 +29,8 @@ use std::rc::Rc;
 pub struct Volumes {
     /// The pod's directory is from a previous run. It may contain volumes, whatever the spec contains now.
     found: bool,
+    /// A mount was requested since the last unmount.
+    requested: bool,
     mounts: Mounts,
     update: Update,
     /// The reasons why volumes keep the files of objects that no longer exist. Each is reported once.
@@ -42,6 +45,17 @@ enum Update {
     Due,
     /// The last update failed.
     RetryAt(Boot),
+}
+
+/// Whether a pod has its volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumesHold {
+    /// It has not mounted them yet.
+    Waits,
+    /// It has mounted them, or may have done so.
+    Holds,
+    /// It does not need them any more.
+    Ended,
 }
 
 #[derive(Debug, Serialize)]
@@ -62,18 +76,29 @@ impl Default for Mounts {
     }
 }
 
-/// Returns the volumes with their contents, and the reasons why other volumes have none.
-fn resolved(pod: &Pod, ctx: &Context<'_>) -> (Vec<Volume>, BTreeSet<String>) {
+/// The volumes of a pod with their contents.
+#[derive(Default)]
+struct Resolved {
+    volumes: Vec<Volume>,
+    /// The reasons why other volumes have none.
+    unresolved: BTreeSet<String>,
+    /// The directory of a claim is being created.
+    waits: bool,
+}
+
+fn resolved(pod: &Pod, ctx: &Context<'_>) -> Resolved {
     let allocatable = &ctx.config.node.allocatable;
-    let facts = Facts { pod, ips: &[], host_ips: &[], allocatable, objects: ctx.data, cluster: ctx.cluster };
-    let (mut volumes, mut unresolved) = (Vec::new(), BTreeSet::new());
-    for one in volume_contents::resolve(facts) {
+    let facts = Facts { pod, ips: &[], host_ips: &[], allocatable, objects: ctx.objects.data, cluster: ctx.cluster };
+    let mut all = Resolved::default();
+    let find = |pod: &Pod, key: &ClaimKey| ctx.objects.claims.find(pod, key);
+    for one in volume_contents::resolve(facts, &find) {
         match one {
-            Ok(volume) => volumes.push(volume),
-            Err(why) => drop(unresolved.insert(why.to_string())),
+            Ok(volume) => all.volumes.push(volume),
+            Err(why) if why.is_expected => all.waits = true,
+            Err(why) => drop(all.unresolved.insert(why.to_string())),
         }
     }
-    (volumes, unresolved)
+    all
 }
 
 /// Returns true if the pod has volumes.
@@ -86,6 +111,11 @@ impl Volumes {
     /// mounted now.
     pub fn outdated(&mut self) {
         self.update = Update::Due;
+        self.claims_changed();
+    }
+
+    /// Notes that a claim of the pod can be used now. Volumes that wait for it are mounted now.
+    pub fn claims_changed(&mut self) {
         if let Mounts::Unknown { retry_at } = &mut self.mounts {
             *retry_at = None;
         }
@@ -100,6 +130,16 @@ impl Volumes {
     /// its record says.
     pub fn had_directory(&self) -> bool {
         self.found
+    }
+
+    /// Returns whether the pod has its volumes.
+    pub fn hold(&self) -> VolumesHold {
+        match self.mounts {
+            Mounts::Mounted | Mounts::NotUnmounted(_) => VolumesHold::Holds,
+            Mounts::Unknown { .. } if self.found || self.requested => VolumesHold::Holds,
+            Mounts::Unknown { .. } => VolumesHold::Waits,
+            Mounts::Unmounted => VolumesHold::Ended,
+        }
     }
 
     fn needs_no_mount(&self, pod: &Rc<Pod>) -> bool {
@@ -150,13 +190,18 @@ impl Volumes {
         if !record.is_durable() || ops.is_updating_volumes() {
             return false;
         }
-        let (volumes, unresolved) = resolved(pod, ctx);
+        let Resolved { volumes, unresolved, waits } = resolved(pod, ctx);
         if let Some(why) = unresolved.into_iter().next() {
             self.mount_failed(why, pod, timer, ctx);
             return false;
         }
+        if waits {
+            self.mount_later(timer, ctx);
+            return false;
+        }
         self.update = Update::NotNeeded;
         self.unresolved.clear();
+        self.requested = true;
         let op = ctx.volumes(&pod.uid, VolumesCall::Mount { uid: pod.uid.clone(), volumes });
         ops.start(op, ActiveOp::MountVolumes);
         false
@@ -187,7 +232,7 @@ impl Volumes {
         self.update = Update::NotNeeded;
         // If an object was removed, its volume keeps its files, as in a kubelet. The other volumes follow their
         // objects.
-        let (volumes, unresolved) = resolved(pod, ctx);
+        let Resolved { volumes, unresolved, .. } = resolved(pod, ctx);
         for why in unresolved.difference(&self.unresolved) {
             ctx.emit_warning(Some(pod), None, Reason::FailedMount, format!("{why}; the volume keeps its files"));
         }
@@ -216,10 +261,14 @@ impl Volumes {
     }
 
     fn mount_failed(&mut self, why: String, pod: &Rc<Pod>, timer: &mut Timer, ctx: &mut Context<'_>) {
+        self.mount_later(timer, ctx);
+        ctx.emit_warning(Some(pod), None, Reason::FailedMount, why);
+    }
+
+    fn mount_later(&mut self, timer: &mut Timer, ctx: &mut Context<'_>) {
         let retry_at = ctx.now.boot + ctx.after_error();
         self.mounts = Mounts::Unknown { retry_at: Some(retry_at) };
         timer.wake_at(retry_at);
-        ctx.emit_warning(Some(pod), None, Reason::FailedMount, why);
     }
 
     /// Requests the unmount of the volumes. Returns true once nothing is mounted any more. An orphan has no spec, so
@@ -253,7 +302,7 @@ impl Volumes {
 
     pub fn unmounted(&mut self, result: Result<(), OpError>, pod: Option<&Rc<Pod>>, ctx: &mut Context<'_>) {
         match result {
-            Ok(()) => self.mounts = Mounts::Unmounted,
+            Ok(()) => (self.mounts, self.requested) = (Mounts::Unmounted, false),
             Err(e) => {
                 let mut retry = match self.mounts {
                     Mounts::NotUnmounted(retry) => retry,
