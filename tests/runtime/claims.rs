@@ -121,7 +121,7 @@ fn y22_a_class_of_the_configuration_removes_directories_that_wherry_has_created(
     let k = Kubectl::newest(&agent, "classes");
     let at = |name: &str| place.path().join(&namespace).join(name);
     fs::create_dir_all(at("old")).expect("a directory");
-    fs::write(at("old").join("file"), "precious").expect("a file");
+    fs::write(at("old").join("file"), "precious\n").expect("a file");
     apply(&k, "claims", &[claim("new", ""), claim("old", ", storageClassName: disk")].join("---\n"));
     let group = "  securityContext: {fsGroup: 4000, runAsUser: 1000, runAsGroup: 1000}\n";
     apply(&k, "a", &user("a", "new", "mkdir /data/deep; ln -s / /data/deep/root; touch /data/deep/file", group));
@@ -130,11 +130,11 @@ fn y22_a_class_of_the_configuration_removes_directories_that_wherry_has_created(
     ready(&agent, &k, "b");
     let found = fs::metadata(at("new").join("deep/file")).expect("a file");
     assert_eq!((found.uid(), found.gid()), (1000, 4000));
-    agent.wait("the pod reads the file", |_| k.ok(&["logs", "b"]) == "precious");
+    agent.wait("the pod reads the file", |_| k.ok(&["logs", "b"]) == "precious\n");
     k.ok(&["delete", "pod/a", "pod/b", "pvc/new", "pvc/old"]);
     agent.wait("the directory of the new claim is removed", |_| !at("new").exists());
     agent.wait("the other one stays", |_| cells(&k, &["get", "pv"]).contains(&"Released".to_owned()));
-    assert_eq!(fs::read_to_string(at("old").join("file")).expect("the file"), "precious");
+    assert_eq!(fs::read_to_string(at("old").join("file")).expect("the file"), "precious\n");
     let events = k.ok(&["get", "events"]);
     assert!(events.contains("VolumeFailedDelete") && events.contains("stays: it existed before the claim"), "{events}");
 }
