@@ -18,6 +18,7 @@ use crate::api::cgroups::{CLASSES, CgroupDriver, CgroupNames};
 use crate::api::facts::{ContainerState, Listed};
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
+use crate::api::storage_class;
 use crate::api::time::Boot;
 use crate::config::Config;
 use crate::engine::effect::RuntimeCall;
@@ -80,6 +81,10 @@ pub fn purge(config: &Config, limit: Duration, report: &mut dyn FnMut(String)) -
         remove_files(config, names, &shared, report).map_err(one)?;
         remove_state(config)?;
         report(format!("removed the state in {}", config.root_dir.display()));
+        let claims = storage_class::own_directory(&config.root_dir.to_string_lossy());
+        if Path::new(&claims).exists() {
+            report(format!("kept the directories of claims in {claims}; remove them if nobody needs their files"));
+        }
     }
     if dropin::remove(&config.logind_conf_dir).map_err(one)? {
         report(format!("removed {}", config.logind_conf_dir.join(dropin::NAME).display()));
@@ -206,18 +211,23 @@ fn stop_slices<'a>(names: &CgroupNames, uids: impl Iterator<Item = &'a Uid>) -> 
     result
 }
 
-/// Removes the content of the root directory. A mount point in it is not entered and is an error.
+/// Removes the content of the root directory, except the files of claims. A mount point in it is not entered and is an
+/// error.
 fn remove_state(config: &Config) -> Result<(), Vec<String>> {
     let root = config.root_dir.to_string_lossy();
     let entries = fs::read_dir(&config.root_dir).map_err(|e| vec![format!("failed to read {root}: {e}")])?;
     let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+    let claims = storage_class::own_directory(&root);
+    // Fails if a claim has a directory.
+    let _ = fs::remove_dir(&claims);
+    let is_kept = |name: &String| name == KEPT || format!("{root}/{name}") == claims;
     // The id is removed last: without it, the owner of the pods is unknown.
-    let names: BTreeSet<(bool, String)> = names.filter(|n| n != KEPT).map(|n| (n == "id", n)).collect_set();
+    let names: BTreeSet<(bool, String)> = names.filter(|n| !is_kept(n)).map(|n| (n == "id", n)).collect_set();
     let errors: Vec<String> = names.iter().filter_map(|(_, name)| pod_files::remove_tree(&root, name).err()).collect();
     if !errors.is_empty() {
         return Err(errors);
     }
-    // Fails if the package's copy of the binary is still in the directory.
+    // Fails if the package's copy of the binary, or a claim, is still in the directory.
     let _ = fs::remove_dir(&config.root_dir);
     // Fails if a device plugin or a kubelet uses the directory.
     if let Some(of_plugins) = config.device_plugin_socket.as_deref().and_then(Path::parent) {

@@ -180,7 +180,7 @@ impl Report<'_> {
                 Object::RuntimeClass(class) => self.runtime_classes.push(class),
                 Object::Data(object) => self.data.push(Rc::new(object)),
                 Object::Workload(workload) => self.workloads.push(workload),
-                Object::Claim(claim) => self.claims.push(Rc::new(claim)),
+                Object::Claim(claim) => self.claims.push(Rc::new(*claim)),
             }
         }
         self.errors_of(problems)

@@ -156,6 +156,17 @@ life_of_deb() {
 	is_gone var/lib/wherry/purge
 	is_there var/lib/wherry/id
 
+	# A purge never deletes the files of claims.
+	quietly dpkg --root="$root" --log="$root/log" --force-depends -i "$package"
+	mkdir -p "$root/var/lib/wherry/claims/shop/data" "$root/var/lib/wherry/records"
+	echo precious >"$root/var/lib/wherry/claims/shop/data/file"
+	quietly dpkg --root="$root" --log="$root/log" --force-depends -P wherry
+	says 'kept the directories of claims in /var/lib/wherry/claims'
+	is_there var/lib/wherry/claims/shop/data/file
+	is_gone var/lib/wherry/records
+	rm -r "$root/var/lib/wherry"
+	quietly dpkg --root="$root" --log="$root/log" --force-depends -i "$package"
+
 	# A purge without a runtime: this is reported, and all files of Wherry are deleted.
 	quietly dpkg --root="$root" --log="$root/log" --force-depends -P wherry
 	says 'the container runtime on unix:///run/containerd/containerd.sock'

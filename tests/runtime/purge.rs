@@ -57,8 +57,12 @@ fn a_purge_stops_and_removes_the_pods_of_this_wherry_and_all_that_it_keeps() {
     assert!(err(&said).contains("3 pods; --yes"), "{}", err(&said));
     assert!(agent.running("kind", "main").is_some() && agent.running("deaf", "main").is_some());
 
+    fs::create_dir_all(agent.root().join("claims/shop/data")).expect("directories");
     let done = purge(&agent, &["--yes"]);
     assert_eq!(done.status.code(), Some(0), "{}", err(&done));
+    assert!(out(&done).contains("kept the directories of claims in"), "{}", out(&done));
+    assert_eq!(names(&agent.root()), ["claims"]);
+    fs::remove_dir_all(agent.root()).expect("the directory");
     for name in ["kind", "deaf", "over"] {
         let line = format!("stopped and removed pod {}/{name}\n", agent.namespace);
         assert_eq!(out(&done).matches(&line).count(), 1, "{}", out(&done));

@@ -91,7 +91,7 @@ pub enum Object {
     PriorityClass(PriorityClass),
     RuntimeClass(RuntimeClass),
     Data(DataObject),
-    Claim(Claim),
+    Claim(Box<Claim>),
 }
 
 /// The identity that a document claims. A later version with the same key replaces the earlier one.
@@ -393,7 +393,7 @@ impl Document {
             }
             Some(PRIORITY_CLASS) => self.priority_class(path).map(Object::PriorityClass),
             Some(RUNTIME_CLASS) => self.runtime_class(path).map(Object::RuntimeClass),
-            Some(CLAIM) => self.claim(path).map(Object::Claim),
+            Some(CLAIM) => self.claim(path).map(|claim| Object::Claim(Box::new(claim))),
             Some("ConfigMap") => self.config_map(path).map(Object::Data),
             Some("Secret") => self.secret(path, context.credentials).map(Object::Data),
             _ => return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod))),

@@ -26,10 +26,15 @@ pub(super) fn root(directory: &Path) -> Result<CollectedPart, String> {
     reading::read(directory, |directory| list(directory, MAX_DEPTH, is_of_volumes))
 }
 
-/// Reports whether a path below the root directory contains volumes of a pod: `pods/UID/volumes`.
+/// Reports whether a path below the root directory contains files of pods: `pods/UID/volumes` or
+/// `claims/NAMESPACE/NAME`.
 fn is_of_volumes(path: &Path) -> bool {
-    let mut names = path.components().map(|name| name.as_os_str().to_string_lossy());
-    names.next().is_some_and(|name| name == "pods") && names.nth(1).is_some_and(|name| name.starts_with("volume"))
+    let names: Vec<_> = path.components().map(|name| name.as_os_str().to_string_lossy()).collect();
+    match names.iter().map(|name| &**name).collect::<Vec<&str>>()[..] {
+        ["pods", _, name] => name.starts_with("volume"),
+        ["claims", _, _] => true,
+        _ => false,
+    }
 }
 
 /// A directory that waits to be listed.
@@ -122,11 +127,20 @@ mod tests {
         fs::write(dir.path().join("records/pods/u1.json"), "s3cr3t").unwrap();
         fs::set_permissions(dir.path().join("records/pods/u1.json"), fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(dir.path().join("pods/u1/volumes/kubernetes.io~secret/s/password"), "s3cr3t").unwrap();
+        fs::create_dir_all(dir.path().join("claims/shop/data")).unwrap();
+        fs::write(dir.path().join("claims/shop/data/s3cr3t"), "").unwrap();
         fs::write(dir.path().join("a\nb\x1b"), "").unwrap();
         symlink("/nowhere", dir.path().join("link")).unwrap();
         let text = String::from_utf8(root(dir.path()).unwrap().bytes).unwrap();
         let paths: Vec<&str> = text.lines().skip(1).map(|line| line.rsplit(' ').next().unwrap()).collect();
-        for path in ["pods/u1/volumes", "pods/u1/containers/main", "records/pods/u1.json", "a\\nb\\x1b", "link"] {
+        for path in [
+            "pods/u1/volumes",
+            "pods/u1/containers/main",
+            "records/pods/u1.json",
+            "a\\nb\\x1b",
+            "link",
+            "claims/shop/data",
+        ] {
             assert!(paths.contains(&path), "{path}: {text}");
         }
         assert!(!text.contains("kubernetes.io~secret") && !text.contains("s3cr3t"), "{text}");
@@ -145,7 +159,8 @@ mod tests {
         for n in 0..=MAX_FILES {
             fs::write(dir.path().join(n.to_string()), "").unwrap();
         }
-        let part = manifests(dir.path()).unwrap();
+        // (Without the limit of time, which a slow machine can exceed.)
+        let part = list(dir.path(), 1, |_| false).unwrap();
         assert_eq!(part.bytes.iter().filter(|b| **b == b'\n').count(), MAX_FILES + 1);
         assert!(part.note.unwrap().contains("20000"));
     }

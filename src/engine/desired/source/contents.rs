@@ -48,7 +48,7 @@ impl Held {
             Object::PriorityClass(class) => Thing::Class(class),
             Object::RuntimeClass(class) => Thing::RuntimeClass(class),
             Object::Data(object) => Thing::Data(Rc::new(object)),
-            Object::Claim(claim) => Thing::Claim(Rc::new(claim)),
+            Object::Claim(claim) => Thing::Claim(Rc::new(*claim)),
             Object::Workload(workload) => Thing::Workload(workload),
         };
         Held { thing, content: Some(content.to_string().into()) }
