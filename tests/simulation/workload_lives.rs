@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use wherry::api::workload::deployment::Strategy;
 use wherry::api::workload::key::{WorkloadKey, WorkloadKind};
+use wherry::engine::claims::volume::VolumePhase;
 use wherry::engine::rng::Rng;
 use wherry::engine::workloads::any_controller::AnyController;
 use wherry::engine::workloads::controller::Controller;
@@ -24,48 +25,74 @@ pub struct WorkloadChange {
 }
 
 struct PoolObject {
-    kind: WorkloadKind,
+    kind: PoolKind,
     name: &'static str,
     /// The specs, without the selector. `POD` is the spec of the pods.
     versions: &'static [&'static str],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PoolKind {
+    Workload(WorkloadKind),
+    Claim,
 }
 
 const OF: &str = "selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}, spec: {POD}}";
 const POD: &str = "terminationGracePeriodSeconds: 2, containers: [{name: main, image: 'busybox:1.35'}]";
 const OTHER: &str = "terminationGracePeriodSeconds: 2, containers: [{name: main, image: 'busybox:1.35'}, \
                      {name: side, image: 'other:1'}]";
+/// A pod with the claim of the pool, and one with a claim of its own.
+const SHARING: &str = "volumes: [{name: d, persistentVolumeClaim: {claimName: shared}}], \
+                       terminationGracePeriodSeconds: 2, \
+                       containers: [{name: main, image: 'busybox:1.35', volumeMounts: [{name: d, mountPath: /d}]}]";
+const OWNING: &str = "terminationGracePeriodSeconds: 2, \
+                      containers: [{name: main, image: 'busybox:1.35', volumeMounts: [{name: d, mountPath: /d}]}]";
+const CLAIMS: &str = "volumeClaimTemplates: [{metadata: {name: d}, spec: {CLAIM}}]";
+const CLAIM: &str = "storageClassName: scratch, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}";
 const JOB: &str = "template: {spec: {restartPolicy: Never, POD}}";
 const RESTARTING: &str = "template: {spec: {restartPolicy: OnFailure, POD}}";
 
-const OBJECTS: [PoolObject; 8] = [
+const OBJECTS: [PoolObject; 9] = [
     PoolObject {
-        kind: WorkloadKind::Deployment,
+        kind: PoolKind::Workload(WorkloadKind::Deployment),
         name: "web",
         versions: &["replicas: 2, OF", "replicas: 4, OF", "replicas: 3, OTHER", "replicas: 0, OF"],
     },
     PoolObject {
-        kind: WorkloadKind::Deployment,
+        kind: PoolKind::Workload(WorkloadKind::Deployment),
         name: "back",
-        versions: &["replicas: 2, strategy: {type: Recreate}, OF", "replicas: 2, strategy: {type: Recreate}, OTHER"],
+        versions: &[
+            "replicas: 2, strategy: {type: Recreate}, SHARING",
+            "replicas: 2, strategy: {type: Recreate}, OTHER",
+        ],
     },
     PoolObject {
-        kind: WorkloadKind::StatefulSet,
+        kind: PoolKind::Workload(WorkloadKind::StatefulSet),
         name: "db",
-        versions: &["serviceName: db, replicas: 2, OF", "serviceName: db, replicas: 3, OTHER"],
+        versions: &[
+            "serviceName: db, replicas: 2, CLAIMS, OWNING",
+            "serviceName: db, replicas: 3, CLAIMS, persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete}, OWNING",
+            "serviceName: db, replicas: 1, CLAIMS, persistentVolumeClaimRetentionPolicy: {whenScaled: Delete}, OWNING",
+        ],
     },
     PoolObject {
-        kind: WorkloadKind::DaemonSet,
+        kind: PoolKind::Workload(WorkloadKind::DaemonSet),
         name: "agent",
         versions: &["OF", "updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}, OTHER"],
     },
-    PoolObject { kind: WorkloadKind::ReplicaSet, name: "plain", versions: &["replicas: 1, OF", "replicas: 3, OF"] },
+    PoolObject { kind: PoolKind::Claim, name: "shared", versions: &["CLAIM", "CLAIM"] },
     PoolObject {
-        kind: WorkloadKind::Job,
+        kind: PoolKind::Workload(WorkloadKind::ReplicaSet),
+        name: "plain",
+        versions: &["replicas: 1, OF", "replicas: 3, OF"],
+    },
+    PoolObject {
+        kind: PoolKind::Workload(WorkloadKind::Job),
         name: "load",
         versions: &["completions: 5, parallelism: 2, backoffLimit: 2, JOB", "backoffLimit: 1, suspend: true, JOB"],
     },
     PoolObject {
-        kind: WorkloadKind::Job,
+        kind: PoolKind::Workload(WorkloadKind::Job),
         name: "parts",
         versions: &[
             "completions: 3, parallelism: 2, completionMode: Indexed, backoffLimitPerIndex: 1, JOB",
@@ -73,7 +100,7 @@ const OBJECTS: [PoolObject; 8] = [
         ],
     },
     PoolObject {
-        kind: WorkloadKind::CronJob,
+        kind: PoolKind::Workload(WorkloadKind::CronJob),
         name: "tick",
         versions: &[
             "schedule: '@every 20s', concurrencyPolicy: Forbid, jobTemplate: {spec: {backoffLimit: 1, JOB}}",
@@ -83,17 +110,38 @@ const OBJECTS: [PoolObject; 8] = [
     },
 ];
 
+impl PoolKind {
+    fn name(self) -> &'static str {
+        match self {
+            PoolKind::Workload(kind) => kind.name(),
+            PoolKind::Claim => "PersistentVolumeClaim",
+        }
+    }
+
+    fn api_version(self) -> &'static str {
+        match self {
+            PoolKind::Workload(kind) => kind.api_version(),
+            PoolKind::Claim => "v1",
+        }
+    }
+}
+
 impl PoolObject {
     /// `more`: further fields of the spec.
     fn text(&self, version: usize, more: &str) -> String {
-        let spec = self.versions[version].replace("OTHER", &OF.replace("POD", OTHER)).replace("OF", OF);
+        let with = |pod: &str| OF.replace("POD", pod);
+        let spec = self.versions[version].replace("OTHER", &with(OTHER)).replace("SHARING", &with(SHARING));
+        let spec = spec.replace("OWNING", &with(OWNING)).replace("OF", OF);
+        let spec = spec.replace("CLAIMS", CLAIMS).replace("CLAIM", CLAIM);
         let spec = spec.replace("RESTARTING", RESTARTING).replace("JOB", JOB).replace("POD", POD);
         let (version, kind, name) = (self.kind.api_version(), self.kind.name(), self.name);
         format!("{{apiVersion: {version}, kind: {kind}, metadata: {{name: {name}}}, spec: {{{more}{spec}}}}}")
     }
 
-    fn key(&self) -> WorkloadKey {
-        WorkloadKey::new(self.kind, wherry::api::names::FullName::new("default", self.name))
+    /// Returns the key of a CronJob.
+    fn cron_job(&self) -> Option<WorkloadKey> {
+        let name = wherry::api::names::FullName::new("default", self.name);
+        (self.kind == PoolKind::Workload(WorkloadKind::CronJob)).then(|| WorkloadKey::new(WorkloadKind::CronJob, name))
     }
 }
 
@@ -106,7 +154,7 @@ impl WorkloadChange {
 
     pub fn apply(self, w: &mut World) {
         let of = &OBJECTS[self.which];
-        w.set_workload(of.kind, of.name, self.version.map(|version| of.text(version, "")));
+        w.set_workload(of.kind.name(), of.name, self.version.map(|version| of.text(version, "")));
     }
 }
 
@@ -120,23 +168,42 @@ impl fmt::Debug for WorkloadChange {
     }
 }
 
-/// CronJobs create no more Jobs, so that there is rest.
+/// CronJobs create no more Jobs, and the claim of a pod is there, so that there is rest.
 pub fn suspend(w: &mut World) {
-    for of in OBJECTS.iter().filter(|of| of.kind == WorkloadKind::CronJob) {
-        if w.engine.workloads().get(&of.key()).is_some() {
-            w.set_workload(of.kind, of.name, Some(of.text(0, "suspend: true, ")));
+    for of in &OBJECTS {
+        if of.cron_job().is_some_and(|key| w.engine.workloads().get(&key).is_some()) {
+            w.set_workload(of.kind.name(), of.name, Some(of.text(0, "suspend: true, ")));
+        }
+        if of.kind == PoolKind::Claim && !w.engine.workloads().is_empty() {
+            w.set_workload(of.kind.name(), of.name, Some(of.text(0, "")));
         }
     }
 }
 
+/// Y22: each claim that pods use has its directory, and nothing waits.
+fn claims_agree(w: &World) -> Judged {
+    for (key, entry) in w.engine.claims().iter() {
+        let well = match entry.phase() {
+            Some(VolumePhase::Bound) => entry.volume().is_some_and(|v| w.files_of_claim(&v.path()).is_some()),
+            Some(VolumePhase::Released) => true,
+            // Only a pod gives it a directory.
+            None => entry.users().is_empty(),
+            Some(_) => false,
+        };
+        unless(well, "Y22: each claim is at rest", || format!("{key}: {:?}", entry.phase()))?;
+    }
+    Ok(())
+}
+
 pub fn remove_all(w: &mut World) {
     for of in &OBJECTS {
-        w.set_workload(of.kind, of.name, None);
+        w.set_workload(of.kind.name(), of.name, None);
     }
 }
 
 /// Each workload has what it asks for.
 pub fn agree(w: &World) -> Judged {
+    claims_agree(w)?;
     for (key, controller) in w.engine.workloads().iter() {
         let object = shown::object(controller);
         let (spec, status) = (&object["spec"], &object["status"]);

@@ -5,7 +5,7 @@ use crate::runtime::Container;
 use wherry::api::claim::{ClaimPlace, MadeDirectory};
 use wherry::api::names::Uid;
 use wherry::api::storage_class::{self, ReclaimPolicy, StorageClass};
-use wherry::api::volume::VolumeKind;
+use wherry::api::volume::{Volume, VolumeKind};
 use wherry::engine::effect::{ClaimCall, ContainerVolumes};
 use wherry::engine::event::Answer;
 use wherry::engine::op::{Code, OpError, OpId};
@@ -56,10 +56,22 @@ impl World {
                 if self.disk.claims.get(&path).is_some_and(|files| files.contains(FOREIGN)) {
                     self.checks.fail("Y22", format!("{path}, which existed before its claim, is removed"));
                 }
-                self.disk.claims.remove(&path);
+                if let Some(files) = self.disk.claims.remove(&path) {
+                    self.disk.removed_claims.push((self.clock.now, path, files));
+                }
                 Answer::Ok
             }
         }
+    }
+
+    /// Returns the error of setting up these volumes: a directory does not exist.
+    pub(super) fn lacks_claims(&self, volumes: &[Volume]) -> Option<String> {
+        let mut paths = volumes.iter().filter_map(|volume| match &volume.kind {
+            VolumeKind::Claim { path, .. } => Some(path),
+            _ => None,
+        });
+        let missing = paths.find(|path| !self.disk.claims.contains_key(*path))?;
+        Some(format!("the directory of the claim, {missing}, does not exist"))
     }
 
     /// Returns a container that runs with this directory.

@@ -33,6 +33,8 @@ pub struct Disk {
     pub directories: BTreeMap<Uid, FullName>,
     /// The files in the directories of claims, by path.
     pub claims: BTreeMap<String, BTreeSet<String>>,
+    /// Those that were removed: the time, the path and the files.
+    pub removed_claims: Vec<(u64, String, BTreeSet<String>)>,
     /// The content of termination message files.
     pub termination_message: String,
     /// Added to the time of each read of a termination message (ns).
@@ -99,6 +101,12 @@ impl World {
 
     /// A power failure loses some of the writes that the disk acknowledged recently.
     pub(super) fn lose_writes(&mut self) {
+        // A removal that is younger than the loss of a record is lost too.
+        for (at, path, files) in std::mem::take(&mut self.disk.removed_claims) {
+            if at + UNSAFE >= self.clock.now {
+                self.disk.claims.entry(path).or_insert(files);
+            }
+        }
         for (at, key, before) in std::mem::take(&mut self.disk.acknowledged).into_iter().rev() {
             let recent = at + UNSAFE >= self.clock.now;
             let lost =

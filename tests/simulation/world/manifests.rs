@@ -15,7 +15,6 @@ use wherry::api::manifest_report::{
 };
 use wherry::api::pod::Pod;
 use wherry::api::priority;
-use wherry::api::workload::key::WorkloadKind;
 use wherry::engine::desired::conflict::Common;
 use wherry::engine::effect::RemovedManifest;
 use wherry::engine::effect::RuntimeCall;
@@ -536,8 +535,8 @@ impl World {
     }
 
     /// Writes or removes (None) the file of a workload, unless it is so already.
-    pub fn set_workload(&mut self, kind: WorkloadKind, name: &str, text: Option<String>) {
-        let file = file_of(kind.name(), name);
+    pub fn set_workload(&mut self, kind: &str, name: &str, text: Option<String>) {
+        let file = file_of(kind, name);
         if self.manifests.workloads.get(&file) == text.as_ref() {
             return;
         }

@@ -48,7 +48,9 @@ impl World {
         self.checks.deadline(op, timeout);
         let unlucky = self.chaos.as_mut().is_some_and(|c| c.mishap("a volume fails", "", c.faults).is_some());
         let error = match call {
-            VolumesCall::Mount { .. } => self.volumes.mount_error.clone(),
+            VolumesCall::Mount { volumes, .. } => {
+                self.volumes.mount_error.clone().or_else(|| self.lacks_claims(volumes))
+            }
             VolumesCall::InContainer(_) => self.volumes.container_error.clone(),
             VolumesCall::Unmount { .. } => self.volumes.unmount_error.clone(),
         };
