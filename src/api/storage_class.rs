@@ -54,3 +54,15 @@ pub fn find<'c>(classes: &'c [StorageClass], name: Option<&str>) -> Option<&'c S
         Some(name) => classes.iter().find(|class| class.name == name),
     }
 }
+
+/// Returns the message for a claim whose class does not exist.
+pub fn unknown(classes: &[StorageClass], name: &str) -> String {
+    if name.is_empty() {
+        return "no persistent volumes available for this claim and no storage class is set".to_owned();
+    }
+    let names: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
+    format!(
+        "storageclass.storage.k8s.io {name:?} not found; add it to storageClasses in the configuration, which has: {}",
+        names.join(", ")
+    )
+}

@@ -13,6 +13,7 @@ use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;
 use crate::api::runtime_class::{RuntimeClass, RuntimeClasses};
 use crate::api::source::Source;
+use crate::api::storage_class::{self, StorageClass};
 use crate::api::workload::{self, Workload, cron_job};
 use crate::commands::output::{Failure, print_message, shown};
 use crate::config::{self, Config, Flags};
@@ -51,6 +52,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
         out,
         node,
         refuse_open_secrets: loaded.config.refuse_open_secrets,
+        storage_classes: loaded.config.storage_classes(),
         files: 0,
         errors: 0,
         unreadable: false,
@@ -103,6 +105,8 @@ struct Report<'a> {
     /// The node's name. A pod that names another node is an error.
     node: String,
     refuse_open_secrets: bool,
+    /// The storage classes of the configuration.
+    storage_classes: Vec<StorageClass>,
     files: usize,
     errors: usize,
     unreadable: bool,
@@ -249,10 +253,26 @@ impl Report<'_> {
             |workload: &Workload| desired::classes::missing_in_template(workload, &classes, &runtime_classes);
         problems.extend(self.workloads.iter().filter_map(in_template));
         self.errors_of(problems)?;
+        self.classes_of_claims()?;
         self.time_zones()
     }
 
     /// Warns of the time zones of CronJobs that this machine does not have.
+    /// Warns of claims whose storage class the configuration does not have.
+    fn classes_of_claims(&mut self) -> Result<(), Failure> {
+        for claim in &self.claims {
+            let class = claim.spec().storage_class_name.as_deref();
+            if storage_class::find(&self.storage_classes, class).is_some() {
+                continue;
+            }
+            let (Source { path, document }, field) = (claim.source.clone(), Some("spec.storageClassName".to_owned()));
+            let message = storage_class::unknown(&self.storage_classes, class.unwrap_or_default());
+            let warning = Problem { path, document, line: None, field, message };
+            writeln!(self.out, "warning: {}", shown(&warning.to_string()))?;
+        }
+        Ok(())
+    }
+
     fn time_zones(&mut self) -> Result<(), Failure> {
         for workload in &self.workloads {
             let Workload::CronJob(of) = workload else { continue };

@@ -89,9 +89,9 @@ if can_be_root; then
 	suite 'tests/shutdown: pods and a real logind' make test-shutdown
 	# On newer runtimes a part is enough: the ordinary life, and the tests that depend on the event stream (from 1.7 on) or on the
 	# features that a runtime reports (from 2 on).
-	part='life:: trouble:: adopt features:: volumes:: images:: kubectl::'
+	part='life:: trouble:: adopt features:: volumes:: images::'
 	newer 1.7 "$part hints:: endings:: force::outages:: restarts::"
-	newer 2 "$part"
+	newer 2 "$part kubectl::"
 
 	cluster
 

@@ -210,6 +210,9 @@ fn y22_bad_claims_are_refused_with_the_field_and_the_remedy() {
     let why = "storageclass.storage.k8s.io \"fast\" not found; add it to storageClasses in the configuration";
     agent.wait("the claim says why", |_| k.ok(&["describe", "pvc", "slow"]).contains(why));
     agent.wait("and the pod", |_| k.ok(&["describe", "pod", "web"]).contains(why));
+    let checked = agent.command_of("check").arg(agent.manifests()).output().expect("wherry");
+    let said = String::from_utf8(checked.stdout).expect("UTF-8");
+    assert!(said.contains(&format!("spec.storageClassName: {why}")) && said.contains("warning: "), "{said}");
     // The class of a claim in use cannot be changed.
     apply(&k, "data", &claim("data", ""));
     let refused = k.fails(&["apply", "-f", &k.file("data.yaml", &claim("data", ", storageClassName: fast"))]);

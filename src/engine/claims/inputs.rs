@@ -35,18 +35,8 @@ impl ClaimInputs<'_> {
     /// There is no such class, or the claim asks for a volume of a manifest.
     pub fn class(&self, of: &Definition) -> Result<&StorageClass, String> {
         let name = of.class();
-        if name == Some("") {
-            return Err("no persistent volumes available for this claim and no storage class is set".to_owned());
-        }
-        storage_class::find(self.classes, name).ok_or_else(|| {
-            let names: Vec<&str> = self.classes.iter().map(|class| class.name.as_str()).collect();
-            let name = name.unwrap_or_default();
-            format!(
-                "storageclass.storage.k8s.io {name:?} not found; add it to storageClasses in the configuration, which \
-                 has: {}",
-                names.join(", ")
-            )
-        })
+        let unknown = || storage_class::unknown(self.classes, name.unwrap_or_default());
+        storage_class::find(self.classes, name).ok_or_else(unknown)
     }
 
     /// Returns true if Wherry may create this directory of a class.
