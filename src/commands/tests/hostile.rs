@@ -147,6 +147,12 @@ impl Content for Hostile {
                     json!({"id": h, "tags": tags, "digests": [h], "sizeBytes": 1, "pods": pods, "state": "inUse"});
                 json!({"images": [one]}).to_string()
             }
+            Route::Page(Page::Volumes) => {
+                let (h, pods) = (HOSTILE, [HOSTILE]);
+                let one = json!({"namespace": h, "claim": h, "status": h, "storageClass": h, "reclaimPolicy": h,
+                    "directory": h, "pods": pods, "requested": h});
+                json!({"volumes": [one]}).to_string()
+            }
             Route::Page(Page::Dump) => json!({HOSTILE: [HOSTILE]}).to_string(),
             Route::Page(Page::Descriptors) => {
                 let one = json!({"descriptor": 3, "kind": HOSTILE, "watches": HOSTILE, "events": 1});
@@ -211,6 +217,10 @@ fn command_lines(command: &str) -> &'static [&'static str] {
         "attach" => &["attach uid-1", "attach nobody\x1b[2J"],
         "top" => &["top --containers", "top -o json"],
         "images" => &["images", "images -o json", "images -o yaml"],
+        "volumes" => {
+            &["volumes", "volumes -o json", "volumes -o yaml", "volumes remove nobody", "volumes remove x\x1b[2J"]
+        }
+        "remove" => &["volumes remove default/x", "volumes remove \x1b[2J/x"],
         "debug" => &["debug uid-1 --image refused", "debug uid-1 --image i -c d", "debug nobody\x1b[2J --image i"],
         "dump" => &["debug dump"],
         "fds" => &["debug fds", "debug fds -o json"],
