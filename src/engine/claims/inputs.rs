@@ -17,6 +17,8 @@ pub struct ClaimInputs<'a> {
     /// The directory of Wherry's own for claims. It is created with the first claim; all others must exist.
     pub own_base: &'a str,
     pub outbox: &'a mut Outbox,
+    /// No directory is being removed. One at a time is enough: each can take minutes, and pods need the same helpers.
+    pub may_remove: bool,
 }
 
 /// A pod that refers to a claim.

@@ -117,6 +117,7 @@ impl Claims {
     pub fn step(&mut self, demand: Demand, inputs: &mut ClaimInputs<'_>) -> Vec<Uid> {
         self.is_touched = false;
         self.take(demand);
+        inputs.may_remove = !self.all.values().any(ClaimEntry::is_being_removed);
         let mut woken = Vec::new();
         for (key, entry) in &mut self.all {
             if entry.step(key, inputs) {
@@ -180,8 +181,15 @@ impl Claims {
         if !holds && matches!(volume.phase(), VolumePhase::Terminating(_)) {
             return refused("is being deleted".to_owned());
         }
-        if let Some(other) = entry.only_user().filter(|user| user.uid != pod.uid) {
-            return refused(format!("is in use by pod {}: its access mode is {ONE_POD}", other.name));
+        if entry.is_for_one_pod() {
+            match entry.only_user() {
+                // The next step of the claims chooses one of the pods.
+                None => return Err(ClaimError::Soon),
+                Some(user) if user.uid != pod.uid => {
+                    return refused(format!("is in use by pod {}: its access mode is {ONE_POD}", user.name));
+                }
+                Some(_) => {}
+            }
         }
         Ok(ClaimDirectory { path: volume.path() })
     }
@@ -306,11 +314,19 @@ impl ClaimEntry {
 
     /// Returns the pod that has a claim that only one pod can use.
     fn only_user(&self) -> Option<&ClaimUser> {
-        let modes = self.definition.as_ref().map(Definition::access_modes).unwrap_or_default();
-        if modes.iter().all(|mode| mode != ONE_POD) {
+        if !self.is_for_one_pod() {
             return None;
         }
         self.users.iter().find(|user| user.holds).or(self.users.first())
+    }
+
+    fn is_for_one_pod(&self) -> bool {
+        let modes = self.definition.as_ref().map(Definition::access_modes).unwrap_or_default();
+        modes.iter().any(|mode| mode == ONE_POD)
+    }
+
+    fn is_being_removed(&self) -> bool {
+        self.volume.as_ref().is_some_and(ClaimVolume::is_being_removed)
     }
 
     fn is_usable(&self) -> bool {

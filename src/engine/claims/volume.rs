@@ -7,7 +7,6 @@
 use super::definition::{ClaimOrigin, Definition};
 use super::inputs::{ClaimInputs, ClaimUser, event};
 use super::record::{self, Creator, StoredStage, StoredVolume};
-
 use crate::api::claim::{ClaimKey, ClaimPlace, MadeDirectory};
 use crate::api::reason::Reason;
 use crate::api::storage_class::{ReclaimPolicy, StorageClass};
@@ -148,6 +147,11 @@ impl ClaimVolume {
         matches!(self.stage, VolumeStage::Held { usable: true, .. })
     }
 
+    /// Returns true if the directory is being removed at the moment.
+    pub fn is_being_removed(&self) -> bool {
+        matches!(self.stage, VolumeStage::Removing(DirectoryCall::InFlight))
+    }
+
     /// Returns true if the directory and its record are gone.
     pub fn is_gone(&self) -> bool {
         matches!(self.stage, VolumeStage::Forgotten) && self.record.is_done()
@@ -268,8 +272,8 @@ impl ClaimVolume {
             }
             VolumeStage::Making { call, .. } if is_due(call) => self.make(true, key, inputs),
             VolumeStage::Held { usable: usable @ false, .. } if is_recorded => *usable = true,
-            VolumeStage::Condemned if is_recorded => self.remove(key, inputs),
-            VolumeStage::Removing(call) if is_due(call) => self.remove(key, inputs),
+            VolumeStage::Condemned if is_recorded && inputs.may_remove => self.remove(key, inputs),
+            VolumeStage::Removing(call) if is_due(call) && inputs.may_remove => self.remove(key, inputs),
             _ => {}
         }
         self.write(key, inputs);
@@ -301,6 +305,7 @@ impl ClaimVolume {
 
     fn remove(&mut self, key: &ClaimKey, inputs: &mut ClaimInputs<'_>) {
         self.stage = VolumeStage::Removing(DirectoryCall::InFlight);
+        inputs.may_remove = false;
         let call = ClaimCall::Remove { place: self.place() };
         let timeout = REMOVE_TIMEOUT;
         inputs.outbox.begin(Owner::ClaimDirectory(key.clone()), |op| Effect::Claim { op, call, timeout });

@@ -136,10 +136,8 @@ impl Engine {
     fn with_claims<T>(&mut self, f: impl FnOnce(&mut Claims, &mut ClaimInputs<'_>) -> T) -> T {
         let Engine { shared, config, outbox, now, .. } = self;
         let own_base = storage_class::own_directory(&config.root);
-        f(
-            &mut shared.claims,
-            &mut ClaimInputs { now: *now, classes: &config.storage_classes, own_base: &own_base, outbox },
-        )
+        let (now, classes, own_base) = (*now, &config.storage_classes, own_base.as_str());
+        f(&mut shared.claims, &mut ClaimInputs { now, classes, own_base, outbox, may_remove: false })
     }
 
     pub(super) fn claim_answered(&mut self, key: &ClaimKey, result: Result<Answer, OpError>) {

@@ -295,6 +295,49 @@ fn y22_only_one_pod_at_a_time_uses_a_claim_for_one_pod() {
 }
 
 #[test]
+fn y22_two_pods_that_appear_together_do_not_share_a_claim_for_one_pod() {
+    let mut w = node();
+    w.define_claim_as("data", "accessModes: [ReadWriteOncePod], resources: {requests: {storage: 1Gi}}");
+    w.file("web", USER);
+    w.run(3);
+    w.remove("web");
+    w.run(45);
+    let two = ["first", "second"].map(|name| pod(&format!("/m/{name}.yaml"), name, "", USER));
+    w.set_files(two.map(|pod| (pod.source.path.clone(), pod)).into());
+    w.run(5);
+    let running = ["first", "second"].map(|name| w.shown(name) == "Running main#0:running");
+    assert_eq!(running.iter().filter(|runs| **runs).count(), 1, "{running:?}");
+    assert_eq!(w.notices("FailedMount").len(), 1);
+    w.assert_well();
+}
+
+#[test]
+fn y22_directories_are_removed_one_after_the_other() {
+    let mut w = node();
+    for name in ["data", "more"] {
+        w.define_claim(name, ", storageClassName: scratch");
+        w.file(name, &USER.replace("claimName: data", &format!("claimName: {name}")));
+    }
+    w.run(5);
+    assert!(w.files_of_claim(SCRATCH).is_some() && w.files_of_claim("/data/scratch/default/more").is_some());
+    for name in ["data", "more"] {
+        w.remove(name);
+    }
+    w.run(45);
+    w.volumes.claim_error = Some("input/output error".into());
+    for name in ["data", "more"] {
+        w.remove_claim(name);
+    }
+    w.run_ms(1500);
+    let failed = w.notices("VolumeFailedDelete").len();
+    assert_eq!((failed, w.volumes.most_claim_calls), (2, 1));
+    w.volumes.claim_error = None;
+    w.run(45);
+    assert_eq!((records(&w), w.volumes.most_claim_calls), (0, 1));
+    w.assert_well();
+}
+
+#[test]
 fn y22_an_ephemeral_volume_ends_with_its_pod() {
     let of = |image: &str| {
         format!(

@@ -24,6 +24,12 @@ impl World {
     pub(super) fn claim_call(&mut self, op: OpId, call: &ClaimCall) {
         self.note(|| format!("  < {op} {call:?}"));
         self.begin(op);
+        if let ClaimCall::Remove { .. } = call {
+            let (now, of) = (self.clock.now, &mut self.volumes);
+            of.claim_removals.retain(|end| *end > now);
+            of.claim_removals.push(now + 3 * MS);
+            of.most_claim_calls = of.most_claim_calls.max(of.claim_removals.len());
+        }
         let unlucky =
             self.chaos.as_mut().is_some_and(|c| c.mishap("a directory of a claim fails", "", c.faults).is_some());
         let error = self.volumes.claim_error.clone().or_else(|| unlucky.then(|| "input/output error".to_owned()));

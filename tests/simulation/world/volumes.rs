@@ -24,6 +24,9 @@ pub struct Volumes {
     pub unmount_error: Option<String>,
     /// The error of creating or removing the directory of a claim.
     pub claim_error: Option<String>,
+    /// When the removals of directories of claims end (ns), and the largest number of them at one time.
+    pub claim_removals: Vec<u64>,
+    pub most_claim_calls: usize,
     /// The pods whose containers have got a directory of a claim, by its path.
     pub claim_users: BTreeMap<String, BTreeSet<Uid>>,
     /// The last mount or update of each pod: the life of the process, and the time of the answer.
