@@ -128,6 +128,7 @@ fn y22_a_class_of_the_configuration_removes_directories_that_wherry_has_created(
     apply(&k, "b", &user("b", "old", "cat /data/file", ""));
     ready(&agent, &k, "a");
     ready(&agent, &k, "b");
+    agent.wait("the container has written", |_| at("new").join("deep/file").exists());
     let found = fs::metadata(at("new").join("deep/file")).expect("a file");
     assert_eq!((found.uid(), found.gid()), (1000, 4000));
     agent.wait("the pod reads the file", |_| k.ok(&["logs", "b"]) == "precious\n");
@@ -146,7 +147,7 @@ fn y22_read_only_sub_paths_ephemeral_volumes_and_one_pod_at_a_time() {
     let one = claim("one", "").replace("ReadWriteOnce", "ReadWriteOncePod");
     apply(&k, "claims", &[claim("data", ""), one].join("---\n"));
     apply(&k, "web", &user("web", "data", "mkdir -p /data/www; echo page > /data/www/index", ""));
-    ready(&agent, &k, "web");
+    agent.wait("the page is written", |a| directory(a, "data").join("www/index").exists());
     let reader = user("reader", "data", "cat /data/index; touch /data/x || echo read-only", "")
         .replace("mountPath: /data", "mountPath: /data, subPath: www")
         .replace("claimName: data", "claimName: data, readOnly: true");
@@ -172,7 +173,7 @@ fn y22_read_only_sub_paths_ephemeral_volumes_and_one_pod_at_a_time() {
     apply(&k, "job", &ephemeral);
     ready(&agent, &k, "job");
     let path = directory(&agent, "job-v");
-    assert!(path.join("mine").exists());
+    agent.wait("the container has written", |_| path.join("mine").exists());
     let owner = k.ok(&[
         "get",
         "pvc",

@@ -80,7 +80,8 @@ pub(super) fn set_up(paths: &PodPaths, path: &str, volume: &Volume) -> Result<()
     if !found.is_ok_and(|found| found.is_dir()) {
         return Err(Cause::NoClaimDirectory(path.to_owned()));
     }
-    let Some(group) = volume.fs_group else { return Ok(()) };
+    // As in a kubelet, a pod that only reads does not change the owners.
+    let Some(group) = volume.fs_group.filter(|_| !volume.is_read_only()) else { return Ok(()) };
     let marker = paths.marker(PLUGIN, &volume.name);
     let file = format!("{marker}/ready");
     if std::path::Path::new(&file).exists() {

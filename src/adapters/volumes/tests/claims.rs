@@ -110,6 +110,10 @@ fn y22_a_pod_gives_its_group_to_the_files_once() {
     fs::write(&file, "x").unwrap();
     let own = fs::metadata(&file).unwrap().gid();
     let group = Some(FsGroup { gid: own, only_on_root_mismatch: false });
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let kind = VolumeKind::Claim { path: place.at("root/claims/shop/data"), read_only: true };
+    place.set_up(&[Volume { kind, ..volume(&place, group) }]).unwrap();
+    assert_eq!(mode(&file), 0o600, "a pod that only reads");
     place.set_up(&[volume(&place, group)]).unwrap();
     assert_eq!((mode(&place.at("root/claims/shop/data")), mode(&file) & 0o660), (0o2777, 0o660));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
