@@ -22,7 +22,7 @@ fn a_bad_manifest_is_reported_and_affects_no_other_pod() {
     agent.write("type.yaml", &pod("type", "containers: {name: main}"));
     let quantity = "containers: [{name: main, image: localhost/trap:1, resources: {limits: {memory: 12Q}}}]";
     agent.write("quantity.yaml", &pod("quantity", quantity));
-    let volumes = "volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]\n\
+    let volumes = "volumes: [{name: v, nfs: {server: s, path: /}}]\n\
                    containers: [{name: main, image: localhost/trap:1}]";
     agent.write("volume.yaml", &pod("volume", volumes));
     let deep = format!("a: {}{}", "[".repeat(5000), "]".repeat(5000));
