@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::rc::Rc;
+use wherry::api::claim::{ClaimDirectory, ClaimKey};
 use wherry::api::data_object::DataObjects;
 use wherry::api::document::{self, Object};
 use wherry::api::document::context::Context;
@@ -51,6 +52,8 @@ fuzz_target!(|text: &[u8]| {
             Object::Pod(pod) => pods.push(*pod),
             Object::Data(object) => data.push(Rc::new(object)),
             Object::Workload(workload) => schedule(&workload),
+            // A claim is its own next version.
+            Object::Claim(claim) => assert_eq!(claim.immutable_difference(&claim), None),
             Object::PriorityClass(_) | Object::RuntimeClass(_) => {}
         }
     }
@@ -79,7 +82,8 @@ fn schedule(workload: &Workload) {
 fn compute(pod: &Pod, objects: &DataObjects) {
     let allocatable = Resources::default();
     let facts = Facts { pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects, cluster: None };
-    volume_contents::resolve(facts).for_each(drop);
+    let find = |_: &Pod, key: &ClaimKey| Ok(ClaimDirectory { path: format!("/claims/{}", key.0) });
+    volume_contents::resolve(facts, &find).for_each(drop);
     for container in pod.all_containers() {
         let _ = environment::variables(container, facts);
     }
