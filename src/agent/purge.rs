@@ -83,7 +83,9 @@ pub fn purge(config: &Config, limit: Duration, report: &mut dyn FnMut(String)) -
         report(format!("removed the state in {}", config.root_dir.display()));
         let claims = storage_class::own_directory(&config.root_dir.to_string_lossy());
         if Path::new(&claims).exists() {
-            report(format!("kept the directories of claims in {claims}; remove them if nobody needs their files"));
+            report(format!(
+                "kept the directories of claims in {claims}; remove them if their files are no longer needed"
+            ));
         }
     }
     if dropin::remove(&config.logind_conf_dir).map_err(one)? {

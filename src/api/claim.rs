@@ -8,7 +8,6 @@ use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::source::Source;
 use crate::api::uid;
-
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::rc::Rc;

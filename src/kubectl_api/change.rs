@@ -122,7 +122,8 @@ fn delete_replica(key: Key, live: &Value, options: &ChangeOptions) -> NextStep {
 
 /// Handles the deletion of a claim without a manifest, or of a directory without a claim.
 fn delete_storage(key: Key, live: &Value, options: &ChangeOptions) -> NextStep {
-    if options.dry_run {
+    // A claim that is being deleted ends with its last pod.
+    if options.dry_run || live.pointer("/metadata/deletionTimestamp").is_some() {
         return NextStep::Respond(ApiResponse::json(live));
     }
     let (request, log) = if key.kind == Kind::Claim {

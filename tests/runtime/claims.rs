@@ -79,6 +79,7 @@ fn y22_the_files_of_a_claim_outlive_pods_claims_and_kills() {
     // A deleted claim that a pod uses stays, and the command waits.
     k.ok(&["delete", "pvc", "data", "--wait=false"]);
     assert_eq!(cells(&k, &["get", "pvc"])[1], "Terminating");
+    k.ok(&["delete", "pvc", "data", "--wait=false"]);
     agent.kill();
     agent.run_with_kubectl();
     agent.wait("the claim is known again", |_| cells(&k, &["get", "pvc"]).get(1).is_some_and(|s| s == "Terminating"));

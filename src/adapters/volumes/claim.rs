@@ -74,7 +74,7 @@ pub fn remove_claim(place: &ClaimPlace) -> Result<(), String> {
 }
 
 /// Prepares the directory of a claim for a pod: it must exist, and gets the pod's group. A missing directory is not
-/// created again: its file system may not be mounted, and an application that finds nothing begins anew.
+/// created again: its file system may not be mounted, and an application that finds no files starts with empty ones.
 pub(super) fn set_up(paths: &PodPaths, path: &str, volume: &Volume) -> Result<(), Cause> {
     let found = std::fs::symlink_metadata(path);
     if !found.is_ok_and(|found| found.is_dir()) {

@@ -55,7 +55,7 @@ pub struct Claims {
 /// A claim, its directory, or both.
 #[derive(Debug, Default)]
 pub struct ClaimEntry {
-    /// None: nobody asks for the claim. Pods may still use its directory.
+    /// None: neither a manifest nor a pod defines the claim. Pods may still use its directory.
     definition: Option<Definition>,
     volume: Option<ClaimVolume>,
     users: Vec<ClaimUser>,
@@ -117,7 +117,7 @@ impl Claims {
     pub fn step(&mut self, demand: Demand, inputs: &mut ClaimInputs<'_>) -> Vec<Uid> {
         self.is_touched = false;
         self.take(demand);
-        inputs.may_remove = !self.all.values().any(ClaimEntry::is_being_removed);
+        inputs.may_remove = self.may_remove();
         let mut woken = Vec::new();
         for (key, entry) in &mut self.all {
             if entry.step(key, inputs) {
@@ -216,11 +216,7 @@ impl Claims {
         let Some(ClaimEntry { definition: Some(of), volume: Some(volume), .. }) = self.all.get_mut(key) else {
             return false;
         };
-        let is_own = of.origin != ClaimOrigin::Manifest;
-        if is_own {
-            volume.delete_claim();
-        }
-        is_own
+        of.origin != ClaimOrigin::Manifest && volume.delete_claim()
     }
 
     /// Removes the directory of a claim that is gone because a user asks for it. Returns false if the directory has a
@@ -245,7 +241,14 @@ impl Claims {
     }
 
     pub fn next_deadline(&self) -> Option<Boot> {
-        self.all.values().filter_map(|entry| entry.volume.as_ref()?.next_deadline()).min()
+        // A removal that is due waits for the end of another one, which causes a step.
+        let may_remove = self.may_remove();
+        self.all.values().filter_map(|entry| entry.volume.as_ref()?.next_deadline(may_remove)).min()
+    }
+
+    /// Returns true if no directory is being removed.
+    fn may_remove(&self) -> bool {
+        !self.all.values().any(ClaimEntry::is_being_removed)
     }
 }
 
@@ -257,7 +260,7 @@ impl ClaimEntry {
         }
     }
 
-    /// Returns true if nobody has to ask for the claim, because a StatefulSet has created it.
+    /// Returns true if the claim exists without a pod, because a StatefulSet has created it.
     fn outlives_its_stateful_set(&self) -> bool {
         let is_deleted = self.volume.as_ref().is_some_and(|volume| volume.stored.deleted);
         let origin = self.definition.as_ref().map(|of| &of.origin);

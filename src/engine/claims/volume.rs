@@ -243,10 +243,15 @@ impl ClaimVolume {
         };
     }
 
-    /// Marks the claim as deleted by a user. It ends when no pod uses it.
-    pub fn delete_claim(&mut self) {
-        self.stored.deleted = true;
-        self.record.changed();
+    /// Marks the claim as deleted by a user. It ends when no pod uses it. Returns false if the claim has no directory.
+    pub fn delete_claim(&mut self) -> bool {
+        let has_claim =
+            matches!(self.stage, VolumeStage::Announced { .. } | VolumeStage::Making { .. } | VolumeStage::Held { .. });
+        if has_claim {
+            self.stored.deleted = true;
+            self.record.changed();
+        }
+        has_claim
     }
 
     /// Removes a directory without a claim because a user asks for it. Returns false if it is not `Released`, or
@@ -342,7 +347,7 @@ impl ClaimVolume {
     fn made(&mut self, again: bool, key: &ClaimKey, made: MadeDirectory, inputs: &mut ClaimInputs<'_>) {
         self.stored.creator = match made {
             MadeDirectory::New => Creator::Wherry,
-            // An earlier attempt, perhaps of a run that was killed, has created it. Nobody has used it yet.
+            // An earlier attempt, perhaps of a run that was killed, has created it. No pod has used it yet.
             MadeDirectory::Empty if again => Creator::Wherry,
             MadeDirectory::Empty | MadeDirectory::Filled => Creator::Other,
         };
@@ -355,11 +360,11 @@ impl ClaimVolume {
         self.record.changed();
     }
 
-    /// Returns the time of the next attempt after a failure.
-    pub fn next_deadline(&self) -> Option<Boot> {
+    /// Returns the time of the next attempt after a failure. `may_remove`: no other directory is being removed.
+    pub fn next_deadline(&self, may_remove: bool) -> Option<Boot> {
         let of_call = match &self.stage {
-            VolumeStage::Making { call: DirectoryCall::Failed { again, .. }, .. }
-            | VolumeStage::Removing(DirectoryCall::Failed { again, .. }) => Some(*again),
+            VolumeStage::Making { call: DirectoryCall::Failed { again, .. }, .. } => Some(*again),
+            VolumeStage::Removing(DirectoryCall::Failed { again, .. }) if may_remove => Some(*again),
             _ => None,
         };
         of_call.into_iter().chain(self.record.next_deadline()).min()

@@ -27,7 +27,7 @@ impl World {
         if let ClaimCall::Remove { .. } = call {
             let (now, of) = (self.clock.now, &mut self.volumes);
             of.claim_removals.retain(|end| *end > now);
-            of.claim_removals.push(now + 3 * MS);
+            of.claim_removals.push(now + 3 * MS + of.claim_delay);
             of.most_claim_calls = of.most_claim_calls.max(of.claim_removals.len());
         }
         let unlucky =
@@ -38,7 +38,7 @@ impl World {
             None => Ok(self.change_claim(call)),
         };
         let key = (self.process.life, op);
-        self.at(3 * MS, Item::Answer { key, result });
+        self.at(3 * MS + self.volumes.claim_delay, Item::Answer { key, result });
     }
 
     fn change_claim(&mut self, call: &ClaimCall) -> Answer {

@@ -24,6 +24,8 @@ pub struct Volumes {
     pub unmount_error: Option<String>,
     /// The error of creating or removing the directory of a claim.
     pub claim_error: Option<String>,
+    /// Added to the time of each such call (ns).
+    pub claim_delay: u64,
     /// When the removals of directories of claims end (ns), and the largest number of them at one time.
     pub claim_removals: Vec<u64>,
     pub most_claim_calls: usize,
