@@ -63,7 +63,7 @@ pub struct Claim {
 /// Fills in the defaults of the API.
 pub fn complete(object: &mut k8s::PersistentVolumeClaim) {
     defaults::namespace(&mut object.metadata);
-    object.spec.get_or_insert_default().volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
+    defaults::claim(object.spec.get_or_insert_default());
 }
 
 /// Returns the requested size as a quantity.

@@ -2,6 +2,7 @@
 
 use crate::api::document::context::Context;
 use crate::api::image;
+use crate::api::k8s::PersistentVolumeClaimSpec;
 use crate::api::k8s::Quantity;
 use crate::api::k8s::{Container, DownwardAPIVolumeFile, ObjectMeta, Pod, PodSpec, Toleration, Volume};
 use crate::api::names::{Uid, annotation};
@@ -110,6 +111,11 @@ fn complete_spec(spec: &mut PodSpec) {
     spec.volumes.iter_mut().flatten().for_each(complete_volume);
 }
 
+/// Completes the spec of a claim, or of a template of claims.
+pub(crate) fn claim(spec: &mut PersistentVolumeClaimSpec) {
+    spec.volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
+}
+
 /// The mode of the files in a volume.
 const FILE_MODE: i32 = 0o644;
 /// The lifetime of a projected token, in seconds.
@@ -138,7 +144,7 @@ fn complete_volume(volume: &mut Volume) {
         source.items.iter_mut().flatten().for_each(complete_file);
     }
     if let Some(template) = volume.ephemeral.as_mut().and_then(|source| source.volume_claim_template.as_mut()) {
-        template.spec.volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
+        claim(&mut template.spec);
     }
     if let Some(source) = &mut volume.projected {
         source.default_mode.get_or_insert(FILE_MODE);

@@ -269,8 +269,8 @@ pub(super) enum Command {
     },
     /// List the directories of claims
     ///
-    /// Shows for each PersistentVolumeClaim its directory, its size on disk (not more than 20 s are spent on measuring
-    /// one), the pods that use it, and what happens with it when the claim is deleted. A directory that is kept
+    /// Shows for each PersistentVolumeClaim its directory, its size on disk (those that cannot be measured within 20 s
+    /// have none), the pods that use it, and what happens with it when the claim is deleted. A directory that is kept
     /// (Released) belongs to the next claim of its name.
     #[command(after_help = VOLUMES_EXAMPLES, args_conflicts_with_subcommands = true)]
     Volumes {

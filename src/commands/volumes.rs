@@ -14,9 +14,9 @@ use crate::foreign;
 use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long the directories are measured. A directory can contain millions of files, and a file system can hang.
+/// How long all directories are measured. A directory can contain millions of files, and a file system can hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Prints the directories. `format` is None for a table.
@@ -35,9 +35,14 @@ pub fn run(out: &mut dyn Write, socket: &Path, format: Option<Format>) -> Result
 
 /// Adds the sizes. A directory that cannot be measured in time has none.
 fn measure(volumes: &mut [VolumeView]) {
+    let end = Instant::now() + PATIENCE;
     for volume in volumes {
         let path = PathBuf::from(&volume.directory);
-        let measured = foreign::within(PATIENCE, move || disk_use::tree(&path));
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        let measured = foreign::within(left, move || disk_use::tree(&path));
         volume.used_bytes = measured.ok().and_then(Result::ok).map(|used| used.bytes);
     }
 }

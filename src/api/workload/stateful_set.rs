@@ -59,8 +59,8 @@ pub fn complete(object: &mut k8s::StatefulSet) {
         strategy.rolling_update.get_or_insert_default().partition.get_or_insert(0);
     }
     template::complete(&mut spec.template);
-    for claim in spec.volume_claim_templates.iter_mut().flatten() {
-        claim.spec.get_or_insert_default().volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
+    for template in spec.volume_claim_templates.iter_mut().flatten() {
+        defaults::claim(template.spec.get_or_insert_default());
     }
 }
 
