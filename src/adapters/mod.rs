@@ -22,5 +22,6 @@ pub mod records;
 pub mod report_file;
 mod root_place;
 pub mod server;
+pub mod service_table;
 pub mod systemd;
 pub mod volumes;

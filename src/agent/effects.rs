@@ -2,7 +2,9 @@
 //! exactly one `Event::Done`.
 
 use super::runtime::SandboxCall;
-use super::{Agent, Reporting, cluster, credentials, disk, identity, logs, manifests, paths, time_zones};
+use super::{
+    Agent, Reporting, cluster, credentials, disk, identity, logs, manifests, paths, service_table, time_zones,
+};
 use crate::adapters::cgroups::CgroupResult;
 use crate::adapters::cri::requests::HostDns;
 use crate::adapters::host::levels;
@@ -40,6 +42,9 @@ impl Agent {
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
             Effect::Volumes { op, call, timeout } => self.use_volumes(op, call, now.boot + timeout),
             Effect::Claim { op, call, timeout } => disk::use_claim(op, call, now.boot + timeout, &mut self.jobs),
+            Effect::ServiceTable { op, call, timeout } => {
+                service_table::carry_out(op, call, timeout, &self.service_rules, &mut self.jobs, now);
+            }
             Effect::ReadDockerConfig { op, timeout } => self.read_docker_config(op, now.boot + timeout),
             Effect::AskProvider { op, provider, repository, timeout } => {
                 self.ask_provider(op, *provider, repository, now.boot + timeout);
@@ -71,6 +76,7 @@ impl Agent {
             Effect::Publish { uid, name } => self.publish_change(&uid, &name, now),
             Effect::PublishWorkloads => self.publish_workloads(),
             Effect::PublishClaims => self.publish_claims(),
+            Effect::PublishServices => self.publish_services(),
             Effect::Notice(notice) => self.record_notice(&notice, now),
             Effect::ContainerEnded(end) => self.reporting.recorder.report_end(&end, now),
             Effect::Measure(measure) => self.metrics.record(&measure),
@@ -211,6 +217,12 @@ impl Agent {
     fn publish_workloads(&mut self) {
         if let Some(kube) = self.serving.kube.get() {
             kube.api.workloads_changed();
+        }
+    }
+
+    fn publish_services(&mut self) {
+        if let Some(kube) = self.serving.kube.get() {
+            kube.api.services_changed();
         }
     }
 

@@ -52,6 +52,7 @@ mod requests;
 mod runtime;
 pub mod seal_key;
 pub mod service;
+mod service_table;
 mod serving;
 mod sources;
 mod start;
@@ -64,6 +65,7 @@ mod views;
 use crate::adapters::cgroups::PodCgroups;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::records::Root;
+use crate::adapters::service_table::KernelPlace;
 use crate::api::reason::Reason;
 use crate::api::sealing::KeyState;
 use crate::api::time::{Boot, Now};
@@ -95,6 +97,8 @@ pub struct Agent {
     manifests: Manifests,
     logind: logind::Connection,
     cgroups: PodCgroups,
+    /// Where the kernel has the rules of services.
+    service_rules: KernelPlace,
     kernel: kernel::KernelReports,
     /// Probes and hooks that do not need the runtime.
     handlers: handlers::LocalHandlers,

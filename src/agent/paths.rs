@@ -68,26 +68,43 @@ pub(super) fn use_foreign_files(
             jobs.run_op(op, spec, work, Answer::Message);
             None
         }
-        FilesCall::PrepareContainer { pod, container, ips, attempt: _, host_ips } if pod.host_network() => {
-            let files = files.clone();
-            let path = PathBuf::from(&files.host_hosts);
-            let spec = JobSpec::new(Class::Paths, "read the host's hosts file", deadline).on(&path);
-            jobs.run(
-                spec,
-                move || files.host_hosts(),
-                move |agent, hosts, now| {
-                    let hosts = agent.reporting.standing.job_result(hosts, now.boot).and_then(pod_files::answer);
-                    let files = &agent.disk.files;
-                    let prepare =
-                        |hosts: String| files.prepare_on_host_network(&pod, &container, &ips, &hosts, host_ips);
-                    let result = hosts.and_then(prepare);
-                    agent.events.push_back(Event::Done { op, result });
-                },
-            );
+        FilesCall::PrepareContainer { pod, container, ips, names, attempt: _, host_ips } if pod.host_network() => {
+            with_host_hosts(op, files, jobs, deadline, move |files, host| {
+                let hosts = files.hosts(&pod, &ips, Some(&host), &names);
+                files.prepare_on_host_network(&pod, &container, &hosts, host_ips)
+            });
+            None
+        }
+        FilesCall::WriteHosts { pod, ips, names } if pod.host_network() => {
+            with_host_hosts(op, files, jobs, deadline, move |files, host| {
+                pod_files::answer(files.write_hosts(&pod, &ips, Some(&host), &names)).map(|()| Answer::Ok)
+            });
             None
         }
         other => Some(other),
     }
+}
+
+/// Has a helper read the host's hosts file, and then carries out the call with it.
+fn with_host_hosts(
+    op: OpId,
+    files: &PodFiles,
+    jobs: &mut Jobs,
+    deadline: Boot,
+    call: impl FnOnce(&PodFiles, String) -> Result<Answer, OpError> + 'static,
+) {
+    let files = files.clone();
+    let path = PathBuf::from(&files.host_hosts);
+    let spec = JobSpec::new(Class::Paths, "read the host's hosts file", deadline).on(&path);
+    jobs.run(
+        spec,
+        move || files.host_hosts(),
+        move |agent, hosts, now| {
+            let hosts = agent.reporting.standing.job_result(hosts, now.boot).and_then(pod_files::answer);
+            let result = hosts.and_then(|hosts| call(&agent.disk.files, hosts));
+            agent.events.push_back(Event::Done { op, result });
+        },
+    );
 }
 
 /// Measures a file system. A helper does this, because the file system may hang: the one for images belongs to the

@@ -4,8 +4,8 @@
 //! The purge is a plain sequence of steps that does not use the engine: no pod is desired, an interrupted purge can
 //! be repeated, and its duration is bounded. It touches only objects with the id of this root directory (W21).
 
-use super::start;
 use super::tokens::{RUNTIME, SLICES};
+use super::{service_table, start};
 use crate::adapters::bus;
 use crate::adapters::bus::logind::dropin;
 use crate::adapters::cgroups::Cgroups;
@@ -44,6 +44,8 @@ const LEAST: Duration = Duration::from_secs(2);
 const STOP_SLACK: Duration = Duration::from_secs(2);
 /// Grace period of containers without one of their own (the default of Kubernetes).
 const GRACE: Duration = Duration::from_secs(30);
+/// Time limit for removing the rules of services.
+const RULES_TIMEOUT: Duration = Duration::from_secs(30);
 /// Subdirectory of the root directory in which a package leaves a copy of the binary, so that it can run the purge.
 const KEPT: &str = "purge";
 
@@ -79,6 +81,9 @@ pub fn purge(config: &Config, limit: Duration, report: &mut dyn FnMut(String)) -
         let mut names = start::cgroup_names(config);
         names.driver = driver.unwrap_or(names.driver);
         remove_files(config, names, &shared, report).map_err(one)?;
+        if service_table::place(config).remove(RULES_TIMEOUT).map_err(one)? {
+            report("removed the rules of services".to_owned());
+        }
         remove_state(config)?;
         report(format!("removed the state in {}", config.root_dir.display()));
         let claims = storage_class::own_directory(&config.root_dir.to_string_lossy());

@@ -16,7 +16,7 @@ use super::service::Service;
 use super::serving::Serving;
 use super::stopping::Course;
 use super::tokens::{API_SERVER, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES};
-use super::{Agent, descriptors, logging, seal_key, system_check};
+use super::{Agent, descriptors, logging, seal_key, service_table, system_check};
 use super::{Process, Reporting};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::CriClient;
@@ -51,6 +51,7 @@ use crate::engine::event::{Event, LogindEvent};
 use crate::engine::images::seen;
 use crate::engine::node::Engine;
 use crate::engine::pod::record;
+use crate::engine::services;
 use crate::engine::shutdown;
 use crate::engine::workloads;
 use crate::event_loop::{EventLoop, Helpers, Signals, clock};
@@ -111,6 +112,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         reporting,
         logind: logind::Connection { bus: logind::bus(&config), lock },
         cgroups,
+        service_rules: service_table::place(&config),
         kernel: KernelReports::default(),
         handlers: LocalHandlers::default(),
         devices: DevicePlugins::new(&config),
@@ -153,7 +155,15 @@ fn reporting(config: &Config, now: Boot) -> Reporting {
 
 /// Returns the events for what earlier runs have left on the disk.
 fn first_events(records: &Records, files: &PodFiles) -> VecDeque<Event> {
-    let kinds = [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, in_force::KIND, claims::record::KIND];
+    let kinds = [
+        record::KIND,
+        shutdown::record::KIND,
+        seen::KIND,
+        cordon::KIND,
+        in_force::KIND,
+        claims::record::KIND,
+        services::record::KIND,
+    ];
     let kinds: Vec<&str> = kinds.into_iter().chain(workloads::record::KINDS).chain(member::KINDS).collect();
     VecDeque::from([Event::Records(records.load(&kinds)), Event::Directories(files.found())])
 }
@@ -279,6 +289,7 @@ pub(super) fn engine_config(
         node,
         image_gc: config.image_gc.clone(),
         storage_classes: config.storage_classes(),
+        services: config.service_settings(),
         eviction: config.eviction_policy(),
         log_rotation: config.log_rotation.clone(),
         root: config.root_dir.to_string_lossy().into_owned(),

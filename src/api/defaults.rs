@@ -84,7 +84,8 @@ fn shrink(spec: &mut PodSpec) {
     }
 }
 
-fn default_text(field: &mut Option<String>, value: &str) {
+/// Sets a text that is absent or empty.
+pub(crate) fn default_text(field: &mut Option<String>, value: &str) {
     if field.as_deref().is_none_or(str::is_empty) {
         *field = Some(value.to_owned());
     }

@@ -23,6 +23,8 @@ pub struct Facts<'a> {
     /// The node's allocatable resources, which are the limits of a container without limits. In milli-CPU and bytes.
     pub allocatable: &'a Resources,
     pub objects: &'a DataObjects,
+    /// The services that the environment contains.
+    pub services: Option<&'a Services>,
     /// None for a pod of a manifest.
     pub cluster: Option<ClusterValues<'a>>,
 }
@@ -30,7 +32,6 @@ pub struct Facts<'a> {
 /// The values that only an API server provides.
 #[derive(Clone, Copy)]
 pub struct ClusterValues<'a> {
-    pub services: &'a Services,
     pub tokens: &'a Tokens,
 }
 
@@ -100,7 +101,7 @@ pub enum Variable {
 /// # Errors
 /// A value that is not optional is missing.
 pub fn variables(container: &k8s::Container, facts: Facts<'_>) -> Result<Vec<Variable>, Missing> {
-    let services = facts.cluster.map(|cluster| cluster.services.variables(facts.pod)).unwrap_or_default();
+    let services = facts.services.map(|services| services.variables(facts.pod)).unwrap_or_default();
     let mut all: Vec<Variable> = services.into_iter().map(|(name, value)| Variable::Found { name, value }).collect();
     for from in container.env_from.iter().flatten() {
         all.extend(all_of(from, facts)?);
@@ -341,6 +342,7 @@ stringData: {password: hunter2}}
             host_ips: &host_ips,
             allocatable: &allocatable,
             objects: &objects,
+            services: None,
             cluster: None,
         };
         match variables(pod.at(0), facts) {

@@ -19,6 +19,7 @@ pub enum InvolvedKind {
     Job,
     CronJob,
     PersistentVolumeClaim,
+    Service,
 }
 
 impl InvolvedKind {
@@ -33,6 +34,7 @@ impl InvolvedKind {
             InvolvedKind::Job => ("Job", "batch/v1"),
             InvolvedKind::CronJob => ("CronJob", "batch/v1"),
             InvolvedKind::PersistentVolumeClaim => ("PersistentVolumeClaim", "v1"),
+            InvolvedKind::Service => ("Service", "v1"),
         }
     }
 }

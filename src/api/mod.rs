@@ -1,6 +1,7 @@
 //! The pod model: defaulting, validation, quantities, QoS and identity, and plain facts about sandboxes and containers.
 //! This module uses no clock, no files and no protobuf.
 
+pub mod address_range;
 pub mod apparmor;
 pub mod cgroups;
 pub mod claim;
@@ -34,6 +35,8 @@ pub mod log_line;
 pub mod manifest_report;
 pub mod mount;
 pub mod names;
+pub(crate) mod network_defaults;
+pub mod network_object;
 pub mod node_facts;
 pub mod objects;
 pub mod ordered;
@@ -54,6 +57,8 @@ pub mod runtime_class;
 pub mod runtime_features;
 pub mod sealing;
 pub mod selector;
+pub mod service_settings;
+pub mod service_table;
 pub mod service_token;
 pub mod services;
 pub mod shutdown;

@@ -2,6 +2,7 @@
 
 use super::claim::Claim;
 use super::data_object::DataObject;
+use super::network_object::NetworkObject;
 use super::pod::Pod;
 use super::priority::{self, PriorityClass};
 use super::runtime_class::{self, RuntimeClass};
@@ -18,6 +19,8 @@ pub struct Objects {
     /// ConfigMaps and Secrets.
     pub data: Vec<Rc<DataObject>>,
     pub claims: Vec<Rc<Claim>>,
+    /// Services and EndpointSlices.
+    pub network: Vec<Rc<NetworkObject>>,
     pub workloads: Vec<Workload>,
     pub pods: Vec<PodDocument>,
 }

@@ -45,15 +45,17 @@ reasons! {
     ScalingReplicaSet SuccessfulCreate SuccessfulDelete Suspended TooManyMissedTimes UnknownTimeZone
     // Events of claims.
     ProvisioningFailed ProvisioningSucceeded VolumeFailedDelete WaitForFirstConsumer
+    // Events of services.
+    ClusterIPAlreadyAllocated ClusterIPOutOfRange FailedServiceAllocation FailedServiceNames PortAlreadyAllocated
     // Events of the node.
     AgentCrashed ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired
     CertificateIssued CertificateNotApproved CertificateNotRenewed CertificateRenewed Conflict ConflictEnded
-    DevicePlugin EvictionThresholdMet FailedCgroup FailedListen FailedSeal FailedStore FailedUnseal
-    FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected
+    DevicePlugin EvictionThresholdMet FailedCgroup FailedListen FailedSeal FailedServiceRules
+    FailedStore FailedUnseal FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected
     MirrorRefused NetworkNotReady NodeHasDiskPressure NodeHasInsufficientMemory NodeHasInsufficientPID
     NodeHasNoDiskPressure NodeHasSufficientMemory NodeHasSufficientPID NodeNotSchedulable NodeSchedulable
-    NodeNameConflict NodeRegistered RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed
-    ShutdownNotArmed Starting TokenExpired
+    NodeNameConflict NodeRegistered RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady
+    ServiceRulesApplied ServiceRulesLost ShutdownArmed ShutdownNotArmed Starting TokenExpired
     // Why a pod ends or is killed.
     DeadlineExceeded Drained Evicted NodeShutdown Preempting Terminated
     // Why a pod waits or is rejected. All extended resources share one metric label.

@@ -351,8 +351,15 @@ mod tests {
         let data = |object| if let Object::Data(data) = object { Some(Rc::new(data)) } else { None };
         let objects = DataObjects::collect(all.into_iter().filter_map(data)).0;
         let (pod, allocatable) = (pod(volumes), Resources::from([(MEMORY, 1 << 30)]));
-        let facts =
-            Facts { pod: &pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects: &objects, cluster: None };
+        let facts = Facts {
+            pod: &pod,
+            ips: &[],
+            host_ips: &[],
+            allocatable: &allocatable,
+            objects: &objects,
+            services: None,
+            cluster: None,
+        };
         resolve(facts, NO_CLAIMS).collect::<Result<_, _>>().map_err(|e| e.to_string())
     }
 

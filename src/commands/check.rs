@@ -8,6 +8,7 @@ use crate::agent;
 use crate::api::claim::{self, Claim};
 use crate::api::data_object::{DataKind, DataObject, DataObjects};
 use crate::api::document::{self, Checked, Object};
+use crate::api::network_object::{self, NetworkObject};
 use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;
@@ -62,6 +63,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
         data: Vec::new(),
         workloads: Vec::new(),
         claims: Vec::new(),
+        network: Vec::new(),
     };
     if files.is_empty() {
         report.files += loaded.files.len();
@@ -117,6 +119,7 @@ struct Report<'a> {
     data: Vec<Rc<DataObject>>,
     workloads: Vec<Workload>,
     claims: Vec<Rc<Claim>>,
+    network: Vec<Rc<NetworkObject>>,
 }
 
 impl Report<'_> {
@@ -185,6 +188,7 @@ impl Report<'_> {
                 Object::Data(object) => self.data.push(Rc::new(object)),
                 Object::Workload(workload) => self.workloads.push(workload),
                 Object::Claim(claim) => self.claims.push(Rc::new(*claim)),
+                Object::Network(object) => self.network.push(Rc::new(*object)),
             }
         }
         self.errors_of(problems)
@@ -245,6 +249,7 @@ impl Report<'_> {
         problems.extend(DataObjects::collect(self.data.iter().cloned()).1);
         problems.extend(workload::duplicates(&self.workloads));
         problems.extend(claim::duplicates(&self.claims));
+        problems.extend(network_object::duplicates(&self.network));
         let (runtime_classes, more) = RuntimeClasses::collect(self.runtime_classes.iter().cloned());
         problems.extend(more);
         problems

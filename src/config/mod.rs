@@ -22,6 +22,7 @@ mod node_server;
 pub mod node_size;
 pub mod problem;
 pub mod registration;
+mod services;
 mod settings;
 pub mod shutdown;
 mod storage;

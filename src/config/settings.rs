@@ -4,11 +4,13 @@ use super::flags::{DEFAULT_SOCKET, Flags};
 use super::node_server::NodeServer;
 use super::registration::Registration;
 use super::{eviction, node_size, shutdown};
+use crate::api::address_range::AddressRange;
 use crate::api::cgroups::CgroupDriver;
 use crate::api::credential_provider::Provider;
 use crate::api::eviction::{EvictionPolicy, Signal};
 use crate::api::node_facts::Sizing;
 use crate::api::sealing;
+use crate::api::service_settings::{DEFAULT_DOMAIN, ServiceSettings};
 use crate::api::shutdown::Groups;
 use crate::api::storage_class::{self, StorageClass};
 use crate::engine::image_gc_policy::ImageGcPolicy;
@@ -89,6 +91,8 @@ pub struct Config {
     pub max_parallel_container_starts: u32,
     /// The configured storage classes. Use `storage_classes`, which returns the effective ones.
     pub storage_configured: Vec<StorageClass>,
+    /// The ranges of service addresses.
+    pub service_ranges: Vec<AddressRange>,
     /// The garbage collection of images.
     pub image_gc: ImageGcPolicy,
     /// The rotation of container logs.
@@ -165,6 +169,7 @@ impl Default for Config {
             refuse_open_secrets: false,
             max_parallel_container_starts: 4,
             storage_configured: Vec::new(),
+            service_ranges: ServiceSettings::default().ranges,
             image_gc: ImageGcPolicy::default(),
             log_rotation: RotationPolicy::default(),
             eviction: eviction::EvictionSettings::default(),
@@ -191,6 +196,12 @@ impl Config {
             true => storage_class::without_configuration(&self.root_dir.to_string_lossy()),
             false => self.storage_configured.clone(),
         }
+    }
+
+    /// Returns the settings of services.
+    pub fn service_settings(&self) -> ServiceSettings {
+        let domain = if self.cluster_domain.is_empty() { DEFAULT_DOMAIN } else { &self.cluster_domain };
+        ServiceSettings { ranges: self.service_ranges.clone(), domain: domain.to_owned() }
     }
 
     /// Returns the listen address of the health endpoint, or None if it is off.

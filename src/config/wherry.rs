@@ -5,7 +5,7 @@ use crate::api::sealing::Policy;
 use crate::config::field_value::FieldValue;
 use crate::config::problem::absolute;
 use crate::config::table::{Field, FieldType, INT32, INT64, none, parts, set};
-use crate::config::{kubelet, names, node_size, storage};
+use crate::config::{kubelet, names, node_size, services, storage};
 use std::time::Duration;
 
 pub const API_VERSION: &str = "wherry.io/v1alpha1";
@@ -63,6 +63,7 @@ pub static FIELDS: &[Field] = &[
         c.seal_secrets = Policy::of_name(v.text());
         Ok(())
     }),
+    set("serviceClusterIPRange", FieldType::Text, |c, v| services::ranges(v.text()).map(|all| c.service_ranges = all)),
     set("socket", FieldType::Text, |c, v| {
         names::check_socket(v.text())?;
         absolute(v.text()).map(|p| c.socket = p)

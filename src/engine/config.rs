@@ -6,6 +6,7 @@ use crate::api::eviction::EvictionPolicy;
 use crate::api::hash;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
+use crate::api::service_settings::ServiceSettings;
 use crate::api::shutdown::Groups;
 use crate::api::storage_class::StorageClass;
 use crate::api::time::Wall;
@@ -53,6 +54,8 @@ pub struct EngineConfig {
     pub root: String,
     /// The storage classes. The first is that of a claim without a class.
     pub storage_classes: Vec<StorageClass>,
+    /// The addresses and names of services.
+    pub services: ServiceSettings,
     /// S1: the shutdown grace periods by priority.
     pub shutdown: Groups,
     /// Set if the node is a member of a cluster.
@@ -162,6 +165,7 @@ impl Default for EngineConfig {
             log_rotation: RotationPolicy::default(),
             root: String::new(),
             storage_classes: Vec::new(),
+            services: ServiceSettings::default(),
             shutdown: Groups::default(),
             cluster: None,
         }

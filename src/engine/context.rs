@@ -8,6 +8,7 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::runtime_class::RuntimeClasses;
 use crate::api::runtime_features::{HandlerFeatures, RuntimeFeatures};
+use crate::api::services;
 use crate::api::time::Now;
 use crate::engine::claims::Claims;
 use crate::engine::config::EngineConfig;
@@ -23,6 +24,7 @@ use crate::engine::owner::Owner;
 use crate::engine::pleg::cache::Generation;
 use crate::engine::provider_cache::ProviderCache;
 use crate::engine::rng::Rng;
+use crate::engine::services::Services;
 use crate::engine::slots::StartSlots;
 use crate::engine::user_namespaces::UserNamespaces;
 use std::rc::Rc;
@@ -43,6 +45,9 @@ pub struct ObjectsOfPod<'a> {
     /// The ConfigMaps and Secrets in force.
     pub data: &'a DataObjects,
     pub claims: &'a Claims,
+    pub services: &'a Services,
+    /// The services for the environment of containers.
+    pub variables: &'a services::Services,
 }
 
 pub struct Context<'a> {

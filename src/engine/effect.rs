@@ -18,6 +18,7 @@ use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
 use crate::api::registry_credentials::Credential;
+use crate::api::service_table::ServiceTable;
 use crate::api::source::Source;
 use crate::api::user_namespace::IdRange;
 use crate::api::volume::Volume;
@@ -120,6 +121,8 @@ pub enum Effect {
     ReadTimeZone { op: OpId, name: Option<String> },
     /// Create or remove the directory of a claim. `timeout` as for `Runtime`.
     Claim { op: OpId, call: ClaimCall, timeout: Duration },
+    /// Change or check the rules of services in the kernel. `timeout` as for `Runtime`.
+    ServiceTable { op: OpId, call: ServiceTableCall, timeout: Duration },
     /// Write log lines about manifests.
     ManifestNews(ManifestNews),
     /// P8: watch the init process of a container or sandbox of the pod. `Watched` reports whether that succeeded.
@@ -137,6 +140,8 @@ pub enum Effect {
     PublishWorkloads,
     /// What the API shows of claims has changed.
     PublishClaims,
+    /// What the API shows of services has changed.
+    PublishServices,
     /// Write a log line, and emit an event.
     Notice(Notice),
     /// Write a log line, and emit the event ContainerDied. Sent once for each termination of a container.
@@ -307,8 +312,10 @@ pub enum FilesCall {
     /// Create /etc/hosts, the container's log directory and a new termination message file. Answer: `Prepared` with
     /// the mounts of /etc/hosts and of the termination message file, in this order; the second one is missing on a
     /// read-only file system. `host_ips`: whether the answer
-    /// has to contain the node's addresses.
-    PrepareContainer { pod: Rc<Pod>, container: String, ips: Vec<String>, attempt: u32, host_ips: bool },
+    /// has to contain the node's addresses. `names`: the lines of services for /etc/hosts.
+    PrepareContainer { pod: Rc<Pod>, container: String, ips: Vec<String>, names: Rc<str>, attempt: u32, host_ips: bool },
+    /// Write /etc/hosts again, if it exists. `names` as above.
+    WriteHosts { pod: Rc<Pod>, ips: Vec<String>, names: Rc<str> },
     /// Create the link in the directory of container logs.
     LinkLog { pod: Rc<Pod>, container: String, id: ContainerId, attempt: u32 },
     /// Read the termination message of an exited container: the file, or the end of the log if the file is empty,
@@ -365,6 +372,15 @@ pub enum VolumesCall {
     /// Unmount everything below the pod's directory and remove the contents of its volumes. Only used when no
     /// container of the pod runs. Succeeds if there is nothing to unmount.
     Unmount { uid: Uid },
+}
+
+/// Calls about the rules of services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceTableCall {
+    /// Replace the table in the kernel at once. An empty one is removed. Answer: `Ok`.
+    Apply { table: Rc<ServiceTable> },
+    /// Check whether the kernel has this table. Answer: `TableInForce`.
+    Check { table: Rc<ServiceTable> },
 }
 
 /// Calls about the directories of claims. No part of a path below the directory of the class may be a link.

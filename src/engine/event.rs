@@ -221,6 +221,8 @@ pub enum Answer {
     Certificate(InUse),
     /// The directory of a claim exists.
     MadeDirectory(MadeDirectory),
+    /// Whether the kernel has the rules of services.
+    TableInForce(bool),
     /// The file of a time zone (RFC 8536). None: there is none.
     TimeZone(Option<Box<[u8]>>),
     Preparing(bool),

@@ -49,6 +49,7 @@ pub mod rewriting;
 pub mod rng;
 pub mod rotation_policy;
 pub mod runtime;
+pub mod services;
 pub mod severity;
 pub mod shutdown;
 pub mod slots;

@@ -39,6 +39,12 @@ pub enum Owner {
     ClaimRecord(ClaimKey),
     /// The creation or the removal of a claim's directory.
     ClaimDirectory(ClaimKey),
+    /// The record of the addresses of services.
+    ServiceRecord,
+    /// The rules of services in the kernel.
+    ServiceTable,
+    /// The names of services in the hosts file of this pod.
+    HostsFile(Uid),
     /// A user's command in a container.
     Exec,
     /// A request for the URL of a stream.

@@ -18,6 +18,7 @@ use crate::api::names::FullName;
 use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::workload::key::WorkloadKind;
 use crate::engine::node::PodView;
+use crate::engine::services::shown;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -46,6 +47,10 @@ impl KubectlApi {
 
     pub fn claims_changed(&mut self) {
         self.objects.stale_claims = true;
+    }
+
+    pub fn services_changed(&mut self) {
+        self.objects.stale_services = true;
     }
 
     /// Reports whether the next `follow` starts to follow the node again, in which case the node's addresses must be
@@ -77,6 +82,9 @@ impl KubectlApi {
         }
         if std::mem::take(&mut self.objects.stale_claims) || manifests {
             self.follow_claims(snapshot);
+        }
+        if std::mem::take(&mut self.objects.stale_services) || manifests {
+            self.follow_services(snapshot);
         }
         if has_clients || !self.changes.is_empty() {
             let resumed = self.resume(snapshot);
@@ -226,6 +234,32 @@ impl KubectlApi {
         self.objects.claims = claims;
     }
 
+    fn follow_services(&mut self, snapshot: &Snapshot<'_>) {
+        let mut services = BTreeMap::new();
+        for (name, entry) in snapshot.engine.services().iter() {
+            let of = |kind, own: &str| key(kind, &name.namespace, own);
+            let version = entry.version().to_string();
+            services.insert(of(Kind::Service, &name.name), version.clone());
+            if entry.has_selector() {
+                services.insert(of(Kind::Endpoints, &name.name), version.clone());
+                let slices = shown::slices(name, entry, snapshot.node_name).into_keys();
+                services.extend(slices.map(|own: String| (of(Kind::EndpointSlice, &own), version.clone())));
+            }
+        }
+        for object in snapshot.engine.network_objects().iter().filter(|object| object.slice().is_some()) {
+            let name = &object.name;
+            services.insert(key(Kind::EndpointSlice, &name.namespace, &name.name), object.digest.clone());
+        }
+        let before = std::mem::take(&mut self.objects.services);
+        for old in before.keys().filter(|old| !services.contains_key(old)) {
+            self.objects.removed(old);
+        }
+        for (key, _) in services.iter().filter(|(key, now)| before.get(*key) != Some(*now)) {
+            self.objects.changed(key, "", snapshot.now.wall);
+        }
+        self.objects.services = services;
+    }
+
     fn follow_events(&mut self, snapshot: &Snapshot<'_>) {
         let mut events = BTreeMap::new();
         snapshot.events.each(snapshot.now.boot, &mut |namespace, name, order| {
@@ -249,6 +283,7 @@ impl KubectlApi {
         all.extend(snapshot.engine.pods().iter().map(|pod| pod.pod.name.namespace.to_string()));
         all.extend(snapshot.engine.data_objects().iter().map(|object| object.key.name.namespace.to_string()));
         all.extend(snapshot.engine.claims().iter().map(|(claim, _)| claim.0.namespace.to_string()));
+        all.extend(snapshot.engine.network_objects().iter().map(|object| object.name.namespace.to_string()));
         all.extend(snapshot.engine.workloads().iter().map(|(workload, _)| workload.name.namespace.to_string()));
         let before = std::mem::replace(&mut self.objects.namespaces, all.clone());
         for name in before.difference(&all) {

@@ -23,6 +23,8 @@ pub(super) struct Objects {
     pub(super) stale_workloads: bool,
     /// Whether claims may have changed.
     pub(super) stale_claims: bool,
+    /// Whether services may have changed.
+    pub(super) stale_services: bool,
     /// The order of the last occurrence of each event.
     pub(super) events: BTreeMap<Key, u64>,
     pub(super) data: DataObjects,
@@ -32,6 +34,8 @@ pub(super) struct Objects {
     pub(super) workloads: BTreeMap<Key, (Uid, u64)>,
     /// The claims and their directories: the UIDs of the claims, and the numbers of changes.
     pub(super) claims: BTreeMap<Key, (Uid, u64)>,
+    /// The services and their endpoints, and what identifies their present versions.
+    pub(super) services: BTreeMap<Key, String>,
     pub(super) node: Value,
     pub(super) node_read: Option<Boot>,
     /// When each object was first seen, for objects without a creation time of their own.
@@ -49,11 +53,13 @@ impl Objects {
             stale_events: true,
             stale_workloads: true,
             stale_claims: true,
+            stale_services: true,
             events: BTreeMap::new(),
             data: DataObjects::default(),
             classes: BTreeMap::new(),
             workloads: BTreeMap::new(),
             claims: BTreeMap::new(),
+            services: BTreeMap::new(),
             node: Value::Null,
             node_read: None,
             seen: BTreeMap::new(),

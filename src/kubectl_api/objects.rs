@@ -10,6 +10,7 @@ use crate::api::k8s::ByteString;
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::versions::Key;
 use crate::api::names::FullName;
+use crate::api::network_object::NetworkObject;
 use crate::api::priority::{self, PriorityClass};
 use crate::api::source::Source;
 use crate::api::storage_class::StorageClass;
@@ -17,9 +18,11 @@ use crate::api::uid::of_name as uid;
 use crate::api::workload::key::{WorkloadKey, WorkloadKind};
 use crate::engine::claims::shown as claims;
 use crate::engine::node::Engine;
+use crate::engine::services::shown as services;
 use crate::engine::workloads::shown;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// The namespaces that always exist.
 pub(super) const NAMESPACES: [&str; 3] = ["default", "kube-node-lease", "kube-system"];
@@ -75,6 +78,16 @@ impl KubectlApi {
             }
             Kind::Volume => volume(snapshot, name),
             Kind::StorageClass => storage_class(snapshot.engine.storage_classes(), name),
+            Kind::Service => {
+                let name = FullName::new(namespace, name);
+                Some(services::service(&name, snapshot.engine.services().get(&name)?))
+            }
+            Kind::Endpoints => {
+                let name = FullName::new(namespace, name);
+                let entry = snapshot.engine.services().get(&name).filter(|entry| entry.has_selector())?;
+                Some(services::endpoints(&name, entry, snapshot.node_name))
+            }
+            Kind::EndpointSlice => endpoint_slice(snapshot, &FullName::new(namespace, name)),
             Kind::PriorityClass => priority_class(snapshot.engine.priority_classes(), name),
             Kind::RuntimeClass => runtime_class(snapshot.engine, name),
             Kind::Deployment
@@ -109,6 +122,19 @@ fn volume(snapshot: &Snapshot<'_>, name: &str) -> Option<Value> {
 fn storage_class(classes: &[StorageClass], name: &str) -> Option<Value> {
     let (at, class) = classes.iter().enumerate().find(|(_, class)| class.name == name)?;
     Some(claims::class(class, at == 0))
+}
+
+/// Returns an EndpointSlice of a manifest, or one of a service with a selector.
+fn endpoint_slice(snapshot: &Snapshot<'_>, name: &FullName) -> Option<Value> {
+    let of_manifest = snapshot.engine.network_objects().iter().find(|object| object.name == *name);
+    if let Some(shown) = of_manifest.and_then(|object| services::manifest_slice(object)) {
+        return Some(shown);
+    }
+    // The name of the service is the part before the last dash.
+    let (service, _) = name.name.rsplit_once('-')?;
+    let service = FullName::new(&name.namespace, service);
+    let entry = snapshot.engine.services().get(&service).filter(|entry| entry.has_selector())?;
+    services::slices(&service, entry, snapshot.node_name).remove(&*name.name)
 }
 
 fn runtime_class(engine: &Engine, name: &str) -> Option<Value> {
@@ -225,6 +251,12 @@ pub(super) fn in_force(engine: &Engine, key: &Key) -> Option<(Source, String)> {
         Kind::Claim => {
             let claim = engine.manifest_claims().iter().find(|claim| claim.key.0 == name)?;
             Some((claim.source.clone(), claim.digest.clone()))
+        }
+        Kind::Service | Kind::EndpointSlice => {
+            let kind = Resource::of(key.kind).kind_name;
+            let is_it = |object: &&Rc<NetworkObject>| object.name == name && object.key().kind.name() == kind;
+            let object = engine.network_objects().iter().find(is_it)?;
+            Some((object.source.clone(), object.digest.clone()))
         }
         Kind::PriorityClass => {
             let class = engine.priority_classes().iter().find(|class| *class.name == *key.name)?;

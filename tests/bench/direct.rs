@@ -103,6 +103,7 @@ pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
         pod: pod.clone(),
         container: name.clone(),
         ips: Vec::new(),
+        names: "".into(),
         attempt,
         host_ips: false,
     };

@@ -54,7 +54,7 @@ fuzz_target!(|text: &[u8]| {
             Object::Workload(workload) => schedule(&workload),
             // A claim is its own next version.
             Object::Claim(claim) => assert_eq!(claim.immutable_difference(&claim), None),
-            Object::PriorityClass(_) | Object::RuntimeClass(_) => {}
+            Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Network(_) => {}
         }
     }
     let (objects, _) = DataObjects::collect(data);

@@ -32,6 +32,7 @@ look_for_runtime() {
 	have runc || want runc
 	have iptables || want iptables
 	have ip || want iproute2
+	[ -x /usr/sbin/nft ] || want nftables
 	have strace || want strace
 	have docker-registry || want docker-registry
 	have openssl || want openssl

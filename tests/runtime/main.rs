@@ -60,6 +60,7 @@ mod resize;
 mod restarted;
 mod restarts;
 mod service;
+mod services;
 mod shared_uid;
 mod stateful_sets;
 mod strace;

@@ -60,6 +60,7 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     armed(w)?;
     as_desired(w)?;
     workload_lives::agree(w)?;
+    w.services_agree()?;
     cluster::agrees(w)?;
     nothing_else(w)?;
     cluster::survives_an_absence(w)?;
@@ -280,6 +281,8 @@ fn nothing_else(w: &World) -> Judged {
             // The next read of logind's delay.
             Due::Part(Part::Logind) => w.logind.wanted,
             Due::Part(Part::Cluster) => w.config.cluster.is_some(),
+            // The next check of the rules.
+            Due::Part(Part::Services) => !w.rules.table.is_empty(),
             // The deadline of a roll-out, for example.
             Due::Part(Part::Workloads) => !w.engine.workloads().is_empty(),
             Due::Part(

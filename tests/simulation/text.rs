@@ -42,6 +42,7 @@ pub fn files_text(call: &FilesCall) -> String {
         FilesCall::PreparePod { pod } => format!("PreparePod {}", pod.name),
         FilesCall::PrepareContainer { container, attempt, .. } => format!("PrepareContainer {container}#{attempt}"),
         FilesCall::LinkLog { container, attempt, .. } => format!("LinkLog {container}#{attempt}"),
+        FilesCall::WriteHosts { pod, .. } => format!("WriteHosts {}", pod.name),
         other => format!("{other:?}"),
     }
 }

@@ -77,12 +77,16 @@ impl PodFiles {
     pub fn execute(&self, call: &FilesCall) -> std::result::Result<Answer, OpError> {
         let result = match call {
             FilesCall::PreparePod { pod } => self.prepare_pod(pod).map(|()| Answer::Ok),
-            FilesCall::PrepareContainer { pod, container, ips, attempt: _, host_ips } if pod.host_network() => {
-                let prepare = |hosts: String| self.prepare_container(pod, container, ips, Some(&hosts));
-                self.host_hosts().and_then(prepare).map(|mounts| prepared(mounts, *host_ips))
+            FilesCall::PrepareContainer { pod, container, ips, names, attempt: _, host_ips } => {
+                let host = pod.host_network().then(|| self.host_hosts()).transpose();
+                let hosts = host.map(|host| self.hosts(pod, ips, host.as_deref(), names));
+                let prepare = |hosts: String| self.prepare_container(pod, container, &hosts);
+                hosts.and_then(prepare).map(|mounts| prepared(mounts, *host_ips))
             }
-            FilesCall::PrepareContainer { pod, container, ips, attempt: _, host_ips } => {
-                self.prepare_container(pod, container, ips, None).map(|mounts| prepared(mounts, *host_ips))
+            FilesCall::WriteHosts { pod, ips, names } => {
+                let host = pod.host_network().then(|| self.host_hosts()).transpose();
+                let write = |host: Option<String>| self.write_hosts(pod, ips, host.as_deref(), names);
+                host.and_then(write).map(|()| Answer::Ok)
             }
             FilesCall::LinkLog { pod, container, id, attempt } => {
                 self.link_log(pod, container, id, *attempt).map(|()| Answer::Ok)
@@ -113,16 +117,26 @@ impl PodFiles {
         }
     }
 
-    /// Carries out `PrepareContainer` for a pod with `hostNetwork`. `hosts` is the result of `host_hosts`.
+    /// Carries out `PrepareContainer` for a pod with `hostNetwork`. `hosts` is the result of `hosts`.
     pub fn prepare_on_host_network(
         &self,
         pod: &Pod,
         container: &str,
-        ips: &[String],
         hosts: &str,
         host_ips: bool,
     ) -> std::result::Result<Answer, OpError> {
-        answer(self.prepare_container(pod, container, ips, Some(hosts)).map(|mounts| prepared(mounts, host_ips)))
+        answer(self.prepare_container(pod, container, hosts).map(|mounts| prepared(mounts, host_ips)))
+    }
+
+    /// Returns the content of a pod's hosts file. `host` is the content of the host's hosts file, for a pod with
+    /// `hostNetwork`. `names`: the lines of services.
+    pub fn hosts(&self, pod: &Pod, ips: &[String], host: Option<&str>, names: &str) -> String {
+        hosts::content(pod, ips, &self.cluster_domain, host) + names
+    }
+
+    /// Carries out `WriteHosts`. The arguments are those of `hosts`.
+    pub fn write_hosts(&self, pod: &Pod, ips: &[String], host: Option<&str>, names: &str) -> Result<()> {
+        write_in_place(&self.layout.etc_hosts(&pod.uid), &self.hosts(pod, ips, host, names), Missing::Ignored)
     }
 
     /// Carries out `RemoveContainerFiles`. Must run on a helper thread, because a log can be large.
@@ -154,14 +168,12 @@ impl PodFiles {
         directory(&self.layout.pod_logs(&pod.name, &pod.uid), 0o755)
     }
 
-    /// Creates the files of a container, even if the pod's directories are gone. `host` is the content of the host's
-    /// hosts file, for a pod with `hostNetwork`. Returns the mounts of /etc/hosts and of the new termination message
-    /// file.
-    fn prepare_container(&self, pod: &Pod, container: &str, ips: &[String], host: Option<&str>) -> Result<Vec<Mount>> {
+    /// Creates the files of a container, even if the pod's directories are gone. `hosts` is the content of the hosts
+    /// file. Returns the mounts of /etc/hosts and of the new termination message file.
+    fn prepare_container(&self, pod: &Pod, container: &str, hosts: &str) -> Result<Vec<Mount>> {
         one_part(container)?;
         self.prepare_pod(pod)?;
-        let hosts = hosts::content(pod, ips, &self.cluster_domain, host);
-        write_in_place(&self.layout.etc_hosts(&pod.uid), &hosts)?;
+        write_in_place(&self.layout.etc_hosts(&pod.uid), hosts, Missing::Created)?;
         directory(&format!("{}/{container}", self.layout.pod_logs(&pod.name, &pod.uid)), 0o755)?;
         let messages = self.layout.container(&pod.uid, container);
         directory(&messages, 0o750)?;
@@ -330,11 +342,19 @@ fn has_content(file: &mut File, content: &str) -> std::io::Result<bool> {
     Ok(there == content.as_bytes())
 }
 
+/// What happens if a file does not exist.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Created,
+    Ignored,
+}
+
 /// Writes a file that is mounted in containers. Writes in place, because a container would not see a new file, and only
 /// if the content differs. A file that has the content is accepted on a read-only file system too: containers still
 /// restart after the kernel has remounted a failing disk.
-fn write_in_place(path: &str, content: &str) -> Result<()> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+fn write_in_place(path: &str, content: &str, missing: Missing) -> Result<()> {
+    let create = if missing == Missing::Created { OFlags::CREATE } else { OFlags::empty() };
+    let flags = create | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o644);
     let wrong = |e: std::io::Error| format!("failed to write {path}: {e}");
     let mut file = match rustix::fs::open(path, flags, mode) {
@@ -345,6 +365,7 @@ fn write_in_place(path: &str, content: &str) -> Result<()> {
             let is_same = has_content(&mut File::from(file), content).map_err(wrong)?;
             return if is_same { Ok(()) } else { Err(failed("write", path, e)) };
         }
+        Err(Errno::NOENT) if missing == Missing::Ignored => return Ok(()),
         Err(e) => return Err(failed("open", path, e)),
     };
     let is_same = has_content(&mut file, content).map_err(wrong)?;
@@ -352,7 +373,8 @@ fn write_in_place(path: &str, content: &str) -> Result<()> {
     if is_same {
         return Ok(());
     }
-    file.set_len(0).map_err(wrong)?;
+    // A container that reads the file meanwhile never finds it empty.
     std::io::Seek::rewind(&mut file).map_err(wrong)?;
-    file.write_all(content.as_bytes()).map_err(wrong)
+    file.write_all(content.as_bytes()).map_err(wrong)?;
+    file.set_len(content.len() as u64).map_err(wrong)
 }

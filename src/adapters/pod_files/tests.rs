@@ -58,6 +58,7 @@ fn prepare(place: &Place, pod: &Rc<Pod>, attempt: u32) -> String {
         pod: pod.clone(),
         container: "main".into(),
         ips: vec!["10.0.0.2".into()],
+        names: "".into(),
         attempt,
         host_ips: false,
     };

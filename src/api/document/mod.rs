@@ -1,6 +1,6 @@
 //! Parses a manifest file into objects. It supports YAML and JSON, several documents per file, and the kinds `Pod`,
-//! `CronJob`, `Deployment`, `DaemonSet`, `Job`, `ReplicaSet`, `StatefulSet`, `PersistentVolumeClaim`, `ConfigMap`,
-//! `Secret`, `PriorityClass`, `RuntimeClass`, `List` and `PodList`.
+//! `CronJob`, `Deployment`, `DaemonSet`, `Job`, `ReplicaSet`, `StatefulSet`, `Service`, `EndpointSlice`,
+//! `PersistentVolumeClaim`, `ConfigMap`, `Secret`, `PriorityClass`, `RuntimeClass`, `List` and `PodList`.
 //!
 //! Parsing has two steps, so that unchanged documents are not processed again. `parse` returns the documents as plain
 //! values, each with its digest. Only an error in the format of the file (invalid YAML, a duplicate key, too large)
@@ -18,6 +18,8 @@ use crate::api::data_object::{self, DataKey, DataKind, DataObject, DataValue, Do
 use crate::api::k8s::field::FieldValue;
 use crate::api::k8s::{self, ObjectMeta};
 use crate::api::names::FullName;
+use crate::api::network_defaults;
+use crate::api::network_object::{NetworkContent, NetworkKey, NetworkKind, NetworkObject};
 use crate::api::pod::Pod;
 use crate::api::priority::PriorityClass;
 use crate::api::problem::{Fault, FieldPath, FieldStep, Problem, brief};
@@ -58,7 +60,7 @@ const MAX_MESSAGE: usize = 2000;
 const MAX_WALKED: usize = 16 * MAX_BYTES;
 
 /// The supported kinds.
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 16] = [
     "Pod",
     CRON_JOB,
     DEPLOYMENT,
@@ -66,6 +68,8 @@ const KINDS: [&str; 14] = [
     JOB,
     REPLICA_SET,
     STATEFUL_SET,
+    SERVICE,
+    ENDPOINT_SLICE,
     CLAIM,
     "ConfigMap",
     "Secret",
@@ -80,6 +84,8 @@ const DAEMON_SET: &str = WorkloadKind::DaemonSet.name();
 const JOB: &str = WorkloadKind::Job.name();
 const REPLICA_SET: &str = WorkloadKind::ReplicaSet.name();
 const STATEFUL_SET: &str = WorkloadKind::StatefulSet.name();
+const SERVICE: &str = NetworkKind::Service.name();
+const ENDPOINT_SLICE: &str = NetworkKind::EndpointSlice.name();
 const PRIORITY_CLASS: &str = "PriorityClass";
 const RUNTIME_CLASS: &str = "RuntimeClass";
 
@@ -92,6 +98,7 @@ pub enum Object {
     RuntimeClass(RuntimeClass),
     Data(DataObject),
     Claim(Box<Claim>),
+    Network(Box<NetworkObject>),
 }
 
 /// The identity that a document claims. A later version with the same key replaces the earlier one.
@@ -103,6 +110,7 @@ pub enum Key {
     RuntimeClass(String),
     Data(DataKey),
     Claim(ClaimKey),
+    Network(NetworkKey),
 }
 
 /// Returns the errors of a typed, defaulted pod.
@@ -211,9 +219,11 @@ pub fn check_objects(text: &[u8], path: &str, context: Context<'_>) -> Checked {
                     Object::Workload(of) => {
                         document.problems(path, Some(text), validate::workload::in_template(&of.head().template, check))
                     }
-                    Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Data(_) | Object::Claim(_) => {
-                        Vec::new()
-                    }
+                    Object::PriorityClass(_)
+                    | Object::RuntimeClass(_)
+                    | Object::Data(_)
+                    | Object::Claim(_)
+                    | Object::Network(_) => Vec::new(),
                 };
                 checked.problems.extend(faults(validate::image_names));
                 checked.warnings.extend(faults(validate::parts_of_bytes));
@@ -334,6 +344,9 @@ impl Document {
         if let Some(of) = WorkloadKind::ALL.into_iter().find(|of| kind.is_some_and(|kind| near(kind, of.name()))) {
             return Some(Key::Workload(WorkloadKey::new(of, name)));
         }
+        if let Some(of) = NetworkKind::ALL.into_iter().find(|of| kind.is_some_and(|kind| near(kind, of.name()))) {
+            return Some(Key::Network(NetworkKey { kind: of, name }));
+        }
         Some(match kind {
             Some(kind) if near(kind, PRIORITY_CLASS) => Key::PriorityClass(name.name.to_string()),
             Some(kind) if near(kind, RUNTIME_CLASS) => Key::RuntimeClass(name.name.to_string()),
@@ -394,6 +407,14 @@ impl Document {
             Some(PRIORITY_CLASS) => self.priority_class(path).map(Object::PriorityClass),
             Some(RUNTIME_CLASS) => self.runtime_class(path).map(Object::RuntimeClass),
             Some(CLAIM) => self.claim(path).map(|claim| Object::Claim(Box::new(claim))),
+            Some(SERVICE) => {
+                let make = NetworkContent::Service;
+                self.network(path, network_defaults::service, validate::service::service, make)
+            }
+            Some(ENDPOINT_SLICE) => {
+                let make = NetworkContent::EndpointSlice;
+                self.network(path, network_defaults::endpoint_slice, validate::endpoint_slice::endpoint_slice, make)
+            }
             Some("ConfigMap") => self.config_map(path).map(Object::Data),
             Some("Secret") => self.secret(path, context.credentials).map(Object::Data),
             _ => return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod))),
@@ -417,7 +438,7 @@ impl Document {
     pub fn recorded(&self, path: &str, context: Context<'_>) -> Result<Object, Vec<Problem>> {
         if let Some(
             CRON_JOB | DEPLOYMENT | DAEMON_SET | JOB | REPLICA_SET | STATEFUL_SET | PRIORITY_CLASS | RUNTIME_CLASS
-            | CLAIM | "ConfigMap" | "Secret",
+            | CLAIM | SERVICE | ENDPOINT_SLICE | "ConfigMap" | "Secret",
         ) = self.content.get("kind").and_then(Value::as_str)
         {
             return self.object(path, None, context);
@@ -525,6 +546,24 @@ impl Document {
         }
         let source = Source { path: path.to_owned(), document: self.number };
         Ok(Claim::new(object, source, self.digest.clone()))
+    }
+
+    /// Builds a Service or an EndpointSlice: typed, defaulted and validated.
+    fn network<T: FieldValue + Default>(
+        &self,
+        path: &str,
+        complete: fn(&mut T),
+        validate: fn(&T) -> Vec<Fault>,
+        make: fn(T) -> NetworkContent,
+    ) -> Result<Object, Vec<Fault>> {
+        let mut object = self.typed::<T>()?;
+        complete(&mut object);
+        let faults = validate(&object);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let source = Source { path: path.to_owned(), document: self.number };
+        Ok(Object::Network(Box::new(NetworkObject::new(make(object), source, self.digest.clone()))))
     }
 
     fn config_map(&self, path: &str) -> Result<DataObject, Vec<Fault>> {
@@ -666,6 +705,7 @@ fn faults_of(value: &Value) -> Vec<Fault> {
             let right = match kind.as_str() {
                 PRIORITY_CLASS => "scheduling.k8s.io/v1",
                 RUNTIME_CLASS => "node.k8s.io/v1",
+                ENDPOINT_SLICE => "discovery.k8s.io/v1",
                 kind => WorkloadKind::of(kind).map_or("v1", WorkloadKind::api_version),
             };
             match value.get("apiVersion") {
@@ -685,8 +725,8 @@ fn faults_of(value: &Value) -> Vec<Fault> {
         },
         None | Some(Value::Null) => faults.push(fault(
             "kind",
-            "Required value: must be Pod, Deployment, DaemonSet, StatefulSet, ReplicaSet, Job, CronJob, \
-             PersistentVolumeClaim, ConfigMap, Secret, PriorityClass, RuntimeClass or List",
+            "Required value: must be Pod, Deployment, DaemonSet, StatefulSet, ReplicaSet, Job, CronJob, Service, \
+             EndpointSlice, PersistentVolumeClaim, ConfigMap, Secret, PriorityClass, RuntimeClass or List",
         )),
         Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
     }
@@ -697,6 +737,7 @@ fn faults_of(value: &Value) -> Vec<Fault> {
 fn instead_of(kind: &str) -> &'static str {
     match kind {
         "ReplicationController" => "; write a Deployment with the same spec.replicas and spec.template",
+        "Endpoints" => "; write an EndpointSlice with the label kubernetes.io/service-name",
         _ => "",
     }
 }

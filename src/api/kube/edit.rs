@@ -250,7 +250,8 @@ impl ManifestEdit {
             | Object::PriorityClass(_)
             | Object::RuntimeClass(_)
             | Object::Data(_)
-            | Object::Claim(_) => object,
+            | Object::Claim(_)
+            | Object::Network(_) => object,
         };
         let mut warnings = Vec::new();
         let outcome = match current {

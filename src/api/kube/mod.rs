@@ -44,6 +44,7 @@ pub mod resources;
 pub mod reviews;
 pub mod scale;
 pub mod selection;
+mod service_cells;
 pub mod status;
 pub mod strategic;
 mod string_data;

@@ -14,6 +14,9 @@ pub enum Kind {
     Claim,
     Volume,
     StorageClass,
+    Service,
+    Endpoints,
+    EndpointSlice,
     PriorityClass,
     RuntimeClass,
     Deployment,
@@ -130,6 +133,32 @@ pub static RESOURCES: &[Resource] = &[
         short_names: &["no"],
         categories: &[],
         verbs: &["get", "list", "patch", "update", "watch"],
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::Service,
+        group: "",
+        version: "v1",
+        plural: "services",
+        singular: "service",
+        kind_name: "Service",
+        namespaced: true,
+        short_names: &["svc"],
+        categories: &["all"],
+        verbs: READ_AND_WRITE,
+        subresources: &[Subresource { name: "status", kind_name: "Service", verbs: &["get"] }],
+    },
+    Resource {
+        kind: Kind::Endpoints,
+        group: "",
+        version: "v1",
+        plural: "endpoints",
+        singular: "endpoints",
+        kind_name: "Endpoints",
+        namespaced: true,
+        short_names: &["ep"],
+        categories: &[],
+        verbs: READ,
         subresources: &[],
     },
     Resource {
@@ -397,6 +426,19 @@ pub static RESOURCES: &[Resource] = &[
         subresources: &[],
     },
     Resource {
+        kind: Kind::EndpointSlice,
+        group: "discovery.k8s.io",
+        version: "v1",
+        plural: "endpointslices",
+        singular: "endpointslice",
+        kind_name: "EndpointSlice",
+        namespaced: true,
+        short_names: &[],
+        categories: &[],
+        verbs: READ_AND_WRITE,
+        subresources: &[],
+    },
+    Resource {
         kind: Kind::StorageClass,
         group: "storage.k8s.io",
         version: "v1",
@@ -470,7 +512,7 @@ mod tests {
             let before = RESOURCES[..at].iter().rposition(|r| r.group == resource.group);
             assert!(before.is_none_or(|b| b + 1 == at), "{}", resource.plural);
         }
-        assert_eq!(groups().len(), 10);
+        assert_eq!(groups().len(), 11);
         assert_eq!(Resource::of(Kind::Lease).qualified(), "leases.coordination.k8s.io");
         assert_eq!(Resource::of(Kind::NodeMetrics).api_version(), "metrics.k8s.io/v1beta1");
     }

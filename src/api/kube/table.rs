@@ -5,6 +5,7 @@ use super::job_cells::{cron_job_cells, job_cells};
 use super::pod_row::{Row, flag, list, since, text};
 use super::resources::Kind;
 use super::scale;
+use super::service_cells;
 use crate::api::ordered::OrderSlice;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -184,6 +185,26 @@ const VOLUME: &[Column] = &[
     wide("VolumeMode", "Mode of the volume."),
 ];
 
+const SERVICE: &[Column] = &[
+    NAME,
+    column("Type", "How the service is reached."),
+    column("Cluster-IP", "Address of the service for pods."),
+    column("External-IP", "Further addresses of the service."),
+    column("Port(s)", "Ports of the service and of the node."),
+    AGE,
+    wide("Selector", "Labels of the pods behind the service."),
+];
+
+const ENDPOINTS: &[Column] = &[NAME, column("Endpoints", "Addresses and ports of the ready endpoints."), AGE];
+
+const ENDPOINT_SLICE: &[Column] = &[
+    NAME,
+    column("AddressType", "Family of the addresses."),
+    column("Ports", "Ports of the endpoints."),
+    column("Endpoints", "Addresses of the endpoints."),
+    AGE,
+];
+
 const STORAGE_CLASS: &[Column] = &[
     NAME,
     column("Provisioner", "Who creates the volumes."),
@@ -220,6 +241,9 @@ fn columns(kind: Kind) -> &'static [Column] {
         Kind::Claim => CLAIM,
         Kind::Volume => VOLUME,
         Kind::StorageClass => STORAGE_CLASS,
+        Kind::Service => SERVICE,
+        Kind::Endpoints => ENDPOINTS,
+        Kind::EndpointSlice => ENDPOINT_SLICE,
         Kind::PriorityClass => PRIORITY_CLASS,
         Kind::RuntimeClass => const { &[NAME, column("Handler", "Handler of the container runtime."), AGE] },
         Kind::Lease => const { &[NAME, column("Holder", "Holder of the lease."), AGE] },
@@ -295,6 +319,9 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         Kind::Claim => claim_cells(object, name(), age()),
         Kind::Volume => volume_cells(object, name(), age()),
         Kind::StorageClass => storage_class_cells(object, age()),
+        Kind::Service => service_cells::service(object, name(), age()),
+        Kind::Endpoints => service_cells::endpoints(object, name(), age()),
+        Kind::EndpointSlice => service_cells::slice(object, name(), age()),
         Kind::PriorityClass => {
             let value = object["value"].as_i64().unwrap_or(0);
             let policy = or("/preemptionPolicy", "PreemptLowerPriority");

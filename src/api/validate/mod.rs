@@ -3,6 +3,7 @@
 //! `unsupported` rejects fields that are not implemented yet. Admission, not this module, checks whether the pod fits
 //! the node.
 
+mod address;
 pub(crate) mod claim;
 mod claim_spec;
 mod complaints;
@@ -10,6 +11,7 @@ mod container;
 pub(crate) mod cron_job;
 pub(crate) mod daemon_set;
 pub(crate) mod deployment;
+pub(crate) mod endpoint_slice;
 mod environment;
 mod ephemeral;
 pub(crate) mod job;
@@ -20,6 +22,7 @@ mod probes;
 pub(crate) mod replica_set;
 mod resources;
 mod security;
+pub(crate) mod service;
 pub(crate) mod stateful_set;
 mod stop_signals;
 mod syntax;
@@ -39,7 +42,8 @@ use crate::api::problem::{At, Fault, Faults, What};
 use complaints::{complain, one_of};
 pub(crate) use ephemeral::ephemeral;
 pub(crate) use part_of_byte::parts_of_bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use syntax::Complaints;
 
 /// The maximum total size of the keys and values of all annotations of an object, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
@@ -144,7 +148,7 @@ pub(crate) fn priority_class(class: &PriorityClass, says_value: bool) -> Vec<Fau
     if class.metadata.namespace.as_deref().is_some_and(|namespace| !namespace.is_empty()) {
         faults.forbidden(at.field("namespace"), "not allowed on this type");
     }
-    any_metadata(&class.metadata, "priority class", at, &mut faults);
+    any_metadata(&class.metadata, "priority class", syntax::dns_subdomain, at, &mut faults);
     if !says_value {
         faults.required(root.field("value"), "");
     } else if class.value > priority::HIGHEST_OF_USERS {
@@ -168,7 +172,7 @@ pub(crate) fn runtime_class(class: &RuntimeClass) -> Vec<Fault> {
     if class.metadata.namespace.as_deref().is_some_and(|namespace| !namespace.is_empty()) {
         faults.forbidden(at.field("namespace"), "not allowed on this type");
     }
-    any_metadata(&class.metadata, "runtime class", at, &mut faults);
+    any_metadata(&class.metadata, "runtime class", syntax::dns_subdomain, at, &mut faults);
     let at = root.field("handler");
     if class.handler.is_empty() {
         faults.required(at, "the name of a handler in the configuration of the runtime");
@@ -250,11 +254,16 @@ fn docker(secret: &Secret, format: DockerFormat, faults: &mut Faults) {
 }
 
 fn data_metadata(metadata: &ObjectMeta, kind: &str, faults: &mut Faults) {
+    named_metadata(metadata, kind, syntax::dns_subdomain, faults);
+}
+
+/// Checks the metadata of an object in a namespace, whose name has its own grammar.
+fn named_metadata(metadata: &ObjectMeta, kind: &str, grammar: fn(&str) -> Complaints, faults: &mut Faults) {
     let root = At::Root;
     let at = root.field("metadata");
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     complain(syntax::dns_label(namespace), namespace, at.field("namespace"), faults);
-    any_metadata(metadata, kind, at, faults);
+    any_metadata(metadata, kind, grammar, at, faults);
 }
 
 fn too_large(size: usize, at: At<'_>, faults: &mut Faults) {
@@ -286,21 +295,16 @@ fn metadata(metadata: &ObjectMeta, at: At<'_>, faults: &mut Faults) {
     if metadata.deletion_timestamp.is_some() {
         faults.forbidden(at.field("deletionTimestamp"), "to remove the pod, remove its manifest");
     }
-    any_metadata(metadata, "pod", at, faults);
+    any_metadata(metadata, "pod", syntax::dns_subdomain, at, faults);
 }
 
-/// Checks the metadata common to all kinds.
-fn any_metadata(metadata: &ObjectMeta, kind: &str, at: At<'_>, faults: &mut Faults) {
+/// Checks the metadata common to all kinds. `grammar` is that of the name.
+fn any_metadata(metadata: &ObjectMeta, kind: &str, grammar: fn(&str) -> Complaints, at: At<'_>, faults: &mut Faults) {
     match metadata.name.as_deref() {
         None | Some("") => faults.required(at.field("name"), &format!("name is needed for the {kind}")),
-        Some(name) => complain(syntax::dns_subdomain(name), name, at.field("name"), faults),
+        Some(name) => complain(grammar(name), name, at.field("name"), faults),
     }
-    let at_labels = at.field("labels");
-    for (key, value) in metadata.labels.iter().flatten() {
-        let at = at_labels.key(key);
-        complain(syntax::qualified_name(key), key, at, faults);
-        complain(syntax::label_value(value), value, at, faults);
-    }
+    labels(metadata.labels.as_ref(), at.field("labels"), faults);
     let at_annotations = at.field("annotations");
     let mut size = 0;
     for (key, value) in metadata.annotations.iter().flatten() {
@@ -309,6 +313,14 @@ fn any_metadata(metadata: &ObjectMeta, kind: &str, at: At<'_>, faults: &mut Faul
     }
     if size > MAX_ANNOTATIONS {
         faults.add(at_annotations, format!("Too long: may not be more than {MAX_ANNOTATIONS} bytes"));
+    }
+}
+
+fn labels(labels: Option<&BTreeMap<String, String>>, at: At<'_>, faults: &mut Faults) {
+    for (key, value) in labels.into_iter().flatten() {
+        let at = at.key(key);
+        complain(syntax::qualified_name(key), key, at, faults);
+        complain(syntax::label_value(value), value, at, faults);
     }
 }
 

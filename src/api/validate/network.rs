@@ -14,6 +14,9 @@ const MAX_SEARCH_CHARACTERS: usize = 2048;
 /// The kernel's limit for a host name, in bytes, which is also the limit of the field.
 const MAX_HOST_NAME: usize = 64;
 
+/// The protocols of a port.
+pub(super) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+
 /// Validates `hostnameOverride`. It has no effect on a host-network pod, so it is rejected there, as by the API
 /// server.
 fn host_name_override(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
@@ -113,7 +116,6 @@ pub(super) fn ports(
     at: At<'_>,
     faults: &mut Faults,
 ) {
-    const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
     let mut names: Vec<&str> = Vec::new();
     for (i, port) in ports.iter().enumerate() {
         let at = at.item(i);
@@ -151,7 +153,8 @@ pub(super) fn ports(
     }
 }
 
-fn number(port: i32, at: At<'_>, faults: &mut Faults) {
+/// Checks the number of a port.
+pub(super) fn number(port: i32, at: At<'_>, faults: &mut Faults) {
     if !(1..=65535).contains(&port) {
         faults.invalid(at, port, "must be between 1 and 65535, inclusive");
     }

@@ -8,6 +8,9 @@ pub(super) const SUBDOMAIN: usize = 253;
 const LABEL_FORM: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and \
                           must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used \
                           for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035_FORM: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with \
+                               an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or \
+                               'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN_FORM: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' \
                               or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex \
                               used for validation is \
@@ -43,6 +46,14 @@ fn is_name(text: &str) -> bool {
 /// Checks the name of a container or a namespace, or a host name.
 pub(super) fn dns_label(text: &str) -> Complaints {
     let form = (!is_label(text)).then(|| LABEL_FORM.to_owned());
+    too_long(text, LABEL).into_iter().chain(form).collect()
+}
+
+/// Checks the name of a Service. It becomes part of the names of environment variables, which have to begin with a
+/// letter.
+pub(super) fn dns_1035_label(text: &str) -> Complaints {
+    let fine = is_label(text) && text.starts_with(|c: char| c.is_ascii_lowercase());
+    let form = (!fine).then(|| LABEL_1035_FORM.to_owned());
     too_long(text, LABEL).into_iter().chain(form).collect()
 }
 
@@ -179,6 +190,7 @@ mod tests {
     fn names_follow_their_grammars() {
         let (l63, l64, s253, s254) = ("a".repeat(63), "a".repeat(64), "a".repeat(253), "a".repeat(254));
         check(dns_label, &["a", "1", "my-name", "a--b", &l63], &["", "A", "a.b", "-a", "a-", "a_b", "é", "a\n", &l64]);
+        check(dns_1035_label, &["a", "a1", "my-name", &l63], &["", "1a", "A", "a.b", "-a", "a-", &l64]);
         check(dns_subdomain, &["a.b", "1.2.3", &s253], &["", ".", "a..b", "a.", "A.b", "a_b", "../x", &s254]);
         check(
             qualified_name,

@@ -435,7 +435,7 @@ impl Member {
 
     /// Returns the values for the environment and the volumes of the server's pods.
     pub fn values(&self) -> ClusterValues<'_> {
-        ClusterValues { services: self.lists.services(), tokens: self.tokens.values() }
+        ClusterValues { tokens: self.tokens.values() }
     }
 
     /// Follows everything that is needed by the pods that run here or will run here. A pod that has terminated

@@ -4,6 +4,7 @@
 
 use crate::api::claim::Claim;
 use crate::api::data_object::DataObject;
+use crate::api::network_object::NetworkObject;
 use crate::api::objects::Objects;
 use crate::api::ordered::OrderSlice;
 use crate::api::priority::PriorityClass;
@@ -91,6 +92,16 @@ impl Defined for Rc<Claim> {
     }
 }
 
+impl Defined for Rc<NetworkObject> {
+    fn object(&self) -> String {
+        self.key().to_string()
+    }
+
+    fn source(&self) -> &Source {
+        &self.source
+    }
+}
+
 impl Defined for Workload {
     fn object(&self) -> String {
         self.head().key.to_string()
@@ -131,6 +142,7 @@ impl InForce {
         self.put_first(&mut objects.runtime_classes, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.data, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.claims, &mut paths, &mut others, outbox);
+        self.put_first(&mut objects.network, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.workloads, &mut paths, &mut others, outbox);
         if self.paths != paths {
             self.writing.changed();

@@ -14,6 +14,7 @@ use crate::api::claim::{self, Claim};
 use crate::api::data_object::{DataKey, DataObjects};
 use crate::api::manifest_report::ManifestReport;
 use crate::api::names::{FullName, Uid};
+use crate::api::network_object::{self, NetworkObject};
 use crate::api::objects::Objects;
 use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::pod::Pod;
@@ -74,6 +75,8 @@ pub struct Desired {
     workloads: Vec<Workload>,
     #[serde(skip)]
     claims: Vec<Rc<Claim>>,
+    #[serde(skip)]
+    network: Vec<Rc<NetworkObject>>,
     /// The objects whose values have changed since the last call of `take_changed_data`.
     #[serde(skip)]
     changed_data: Vec<DataKey>,
@@ -98,6 +101,7 @@ impl Default for Desired {
             priority_classes: Vec::new(),
             workloads: Vec::new(),
             claims: Vec::new(),
+            network: Vec::new(),
             changed_data: Vec::new(),
             manifests_known: false,
             in_force: InForce::default(),
@@ -139,6 +143,12 @@ impl Desired {
     /// Returns the claims of the manifests. If several have the same name, the first of them is in force.
     pub fn claims(&self) -> &[Rc<Claim>] {
         &self.claims
+    }
+
+    /// Returns the Services and EndpointSlices of the manifests. If several have the same kind and name, the first of
+    /// them is in force.
+    pub fn network(&self) -> &[Rc<NetworkObject>] {
+        &self.network
     }
 
     /// Returns the ConfigMaps and Secrets that have changed, appeared or disappeared since the last call.
@@ -311,12 +321,15 @@ impl Desired {
         self.priority_classes.clone_from(&objects.classes);
         self.workloads = std::mem::take(&mut objects.workloads);
         self.claims = std::mem::take(&mut objects.claims);
+        self.network = std::mem::take(&mut objects.network);
         let of_workloads = workload::duplicates(&self.workloads);
         let of_claims = claim::duplicates(&self.claims);
+        let of_network = network_object::duplicates(&self.network);
         let Resolution { in_force, accepted, mut problems, runtime_classes } = classes::resolve(objects);
         problems.extend(of_data);
         problems.extend(of_workloads);
         problems.extend(of_claims);
+        problems.extend(of_network);
         self.runtime_classes = runtime_classes;
         self.files.accept(&accepted);
         let problematic = !problems.is_empty();

@@ -43,6 +43,7 @@ impl Engine {
             Part::Manifests => self.desired.files.next_deadline(),
             Part::Workloads => self.workloads.next_deadline(),
             Part::Claims => self.shared.claims.next_deadline(),
+            Part::Services => self.shared.services.next_deadline(),
         }
     }
 
@@ -83,7 +84,8 @@ impl Engine {
             | Part::Cluster
             | Part::Manifests
             | Part::Workloads
-            | Part::Claims => {}
+            | Part::Claims
+            | Part::Services => {}
         }
     }
 

@@ -43,7 +43,8 @@ impl Engine {
         }
         let all = records.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         self.workloads.records_found(all.clone(), &mut self.outbox);
-        self.shared.claims.records_found(all, &mut self.outbox);
+        self.shared.claims.records_found(all.clone(), &mut self.outbox);
+        self.shared.services.records_found(all, self.now.boot, &mut self.outbox);
         self.desired.records_found(records, &mut self.outbox);
         self.take_cluster_records(&of_cluster);
     }
@@ -63,6 +64,7 @@ impl Engine {
         if self.desired.update(report, &setting, resized, &mut self.outbox) {
             self.workloads_changed();
             self.shared.claims.touch();
+            self.shared.services.touch();
             self.compare();
         }
     }

@@ -34,11 +34,13 @@ pub enum Part {
     Workloads,
     /// The next attempt to create or remove the directory of a claim.
     Claims,
+    /// The next call about the rules, the record or the names of services.
+    Services,
 }
 
 impl Part {
     /// All parts, in the order in which they are handled if several are due.
-    pub const ALL: [Part; 14] = [
+    pub const ALL: [Part; 15] = [
         Part::Relist,
         Part::RuntimeStatus,
         Part::Shutdown,
@@ -53,6 +55,7 @@ impl Part {
         Part::Manifests,
         Part::Workloads,
         Part::Claims,
+        Part::Services,
     ];
 }
 

@@ -8,7 +8,7 @@
 //! `logs` for log rotation, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of
 //! an API server, `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of
 //! admission and the orders of the node shutdown, `readiness` decides whether the node is ready, `view` and
-//! `worker_status` provide the data for the API (`shown`), `workloads` and `claims` connect workloads and claims with
+//! `worker_status` provide the data for the API (`shown`), `workloads`, `claims` and `services` connect these with
 //! their pods, `shared` holds what the pods share, `reclaim` holds the machines that free disk space and memory,
 //! `leftovers` holds what earlier runs left, `steps` knows which workers have to be stepped, `deadlines` finds what is
 //! due without an event (`due`), and `dump` shows the whole state.
@@ -35,6 +35,7 @@ mod readiness;
 mod reclaim;
 mod replace;
 mod requests;
+mod services;
 mod shared;
 mod shown;
 mod shutdown;
@@ -219,6 +220,7 @@ impl Engine {
         self.settle_all();
         self.step_workloads();
         self.step_claims();
+        self.step_services();
         self.requests.durable.begun(self.outbox.begun_records());
         self.admission.victims.forget_gone(&self.workers);
         self.plan_images();
@@ -282,6 +284,12 @@ impl Engine {
             }
             Some(Owner::ClaimRecord(key)) => self.shared.claims.recorded(&key, result.is_ok(), self.now.boot),
             Some(Owner::ClaimDirectory(key)) => self.claim_answered(&key, result),
+            Some(Owner::ServiceRecord) => self.shared.services.recorded(result.is_ok(), self.now.boot),
+            Some(Owner::ServiceTable) => {
+                let Engine { shared, now, outbox, .. } = self;
+                shared.services.table_answered(result, now.boot, outbox);
+            }
+            Some(Owner::HostsFile(uid)) => self.hosts_file_written(&uid, result),
             Some(Owner::InForce) => self.desired.in_force.written(result.is_ok(), self.now.boot),
             Some(Owner::ManifestRecords) => self.manifests_recorded(result.map(|_| ())),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
@@ -362,6 +370,8 @@ impl Engine {
             objects: ObjectsOfPod {
                 data: member.map_or(self.desired.data(), |member| member.data.objects()),
                 claims: &self.shared.claims,
+                services: &self.shared.services,
+                variables: member.map_or(self.shared.services.variables(), |member| member.lists.services()),
             },
             cluster: member.map(Member::values),
             rng: &mut self.rng,

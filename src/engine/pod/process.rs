@@ -32,8 +32,15 @@ mod tests {
             b"{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: main, image: 'i:1'}]}}";
         let pod = document::read(text, "/m/a.yaml", Context::new("lab", "")).0.remove(0);
         let (objects, allocatable) = (DataObjects::default(), Resources::default());
-        let facts =
-            Facts { pod: &pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects: &objects, cluster: None };
+        let facts = Facts {
+            pod: &pod,
+            ips: &[],
+            host_ips: &[],
+            allocatable: &allocatable,
+            objects: &objects,
+            services: None,
+            cluster: None,
+        };
         let why = of(&container, facts).unwrap_err();
         assert!(why.starts_with("env[17].value: Too long: "), "{why}");
     }

@@ -143,6 +143,12 @@ impl Probes {
         None
     }
 
+    /// Returns true if a startup or readiness probe has no verdict yet. Each run of Wherry begins without verdicts.
+    pub fn are_undecided(&self) -> bool {
+        let decides = |m: &Machine| m.kind != Kind::Liveness && m.verdict == Verdict::Open;
+        self.of.values().any(|of| of.machines.iter().any(decides))
+    }
+
     fn verdict(&self, id: &ContainerId, kind: Kind) -> Option<Verdict> {
         self.of.get(id).and_then(|of| of.verdict(kind))
     }

@@ -56,6 +56,7 @@ mod restarts;
 mod room;
 mod sandboxes;
 mod sealing;
+mod services;
 mod serving_certificates;
 mod shown;
 mod shutdown;

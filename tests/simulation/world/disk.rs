@@ -190,8 +190,9 @@ impl World {
                 self.disk.directories.insert(pod.uid.clone(), pod.name.clone());
                 Ok(Answer::Ok)
             }
-            FilesCall::PrepareContainer { pod, container, attempt, .. } => {
+            FilesCall::PrepareContainer { pod, container, attempt, names, .. } => {
                 self.disk.directories.insert(pod.uid.clone(), pod.name.clone());
+                self.rules.hosts.insert(pod.uid.clone(), names);
                 let host_path = format!("/pods/{}/{container}/{attempt}", pod.uid);
                 let mounts = vec![Mount::writable("/dev/termination-log", host_path)];
                 Ok(Answer::Prepared(Prepared { mounts, host_ips: vec!["192.0.2.7".into()] }))
@@ -209,8 +210,16 @@ impl World {
                 let result = self.remove_cgroup(&uid, kill);
                 if result.is_ok() && !keep_directory {
                     self.disk.directories.remove(&uid);
+                    self.rules.hosts.remove(&uid);
                 }
                 result
+            }
+            FilesCall::WriteHosts { pod, names, .. } => {
+                self.rules.writes += 1;
+                if let Some(lines) = self.rules.hosts.get_mut(&pod.uid) {
+                    *lines = names;
+                }
+                Ok(Answer::Ok)
             }
             _ => Ok(Answer::Ok),
         }

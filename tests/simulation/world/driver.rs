@@ -132,6 +132,7 @@ impl World {
             Effect::StoreManifests { op, updates } => self.store_manifests(op, updates),
             Effect::RemoveManifest { op, removed } => self.remove_manifest(op, &removed),
             Effect::Claim { op, call, .. } => self.claim_call(op, &call),
+            Effect::ServiceTable { op, call, .. } => self.service_table_call(op, call),
             Effect::ReadTimeZone { op, name } => self.read_time_zone(op, name.as_deref()),
             Effect::ManifestNews(_) => {}
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, sandboxes),
@@ -177,6 +178,7 @@ impl World {
                 self.publish(&uid);
             }
             Effect::PublishClaims => self.clients.claims_changed(),
+            Effect::PublishServices => self.clients.services_changed(),
             Effect::PublishWorkloads => self.clients.workloads_changed(),
             Effect::Notice(notice) => self.notice(notice),
             Effect::ContainerEnded(end) => self.container_ended(*end),

@@ -99,6 +99,10 @@ impl Clients {
         self.api.claims_changed();
     }
 
+    pub(super) fn services_changed(&mut self) {
+        self.api.services_changed();
+    }
+
     pub(super) fn workloads_changed(&mut self) {
         self.api.workloads_changed();
     }

@@ -494,6 +494,15 @@ impl World {
         self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("Claim", name))));
     }
 
+    /// Writes a Service or an EndpointSlice in a file of its own.
+    pub(super) fn define_network(&mut self, file: &str, text: String) {
+        self.manifests_change(|w| drop(w.manifests.workloads.insert(file_of("Network", file), text)));
+    }
+
+    pub fn remove_service(&mut self, name: &str) {
+        self.manifests_change(|w| drop(w.manifests.workloads.remove(&file_of("Network", &format!("Service-{name}")))));
+    }
+
     /// Writes a ReplicaSet in a file of its own.
     pub fn define_replica_set(&mut self, name: &str, spec: &str, pod: &str) {
         self.define_workload("ReplicaSet", name, spec, pod);

@@ -28,6 +28,7 @@ mod power;
 mod processes;
 mod queue;
 mod registry;
+mod services;
 mod time_zones;
 mod volumes;
 
@@ -60,6 +61,7 @@ use pidfds::Pidfds;
 use processes::Processes;
 use queue::{Item, Queue};
 pub use registry::{Registry, docker_config, user};
+use services::ServiceRules;
 use std::collections::BTreeMap;
 use volumes::Volumes;
 use wherry::api::names::Uid;
@@ -95,6 +97,7 @@ pub struct World {
     pub cgroups: Cgroups,
     pub networks: Networks,
     pub volumes: Volumes,
+    pub rules: ServiceRules,
     pub handlers: Handlers,
     pub devices: DevicePlugins,
     pub host: Host,
@@ -155,6 +158,7 @@ impl World {
             cgroups: Cgroups::default(),
             networks: Networks::default(),
             volumes: Volumes::default(),
+            rules: ServiceRules::default(),
             handlers: Handlers::default(),
             devices: DevicePlugins::default(),
             host: Host::default(),

@@ -95,6 +95,7 @@ impl World {
         let ours = self.runtime.owner.clone();
         let sandboxes = self.runtime.sandboxes.values_mut().filter(|s| s.owner.as_ref() == Some(&ours));
         sandboxes.for_each(|s| s.ready = false);
+        self.flush_rules();
         self.config.fixed.boot_id.push('+');
         self.engine = Engine::new(self.config.clone());
         self.start_in(away);

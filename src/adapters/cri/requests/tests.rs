@@ -340,6 +340,7 @@ fn compare(name: &str) {
         host_ips: &host_ips,
         allocatable: &allocatable,
         objects: &objects,
+        services: None,
         cluster: None,
     };
 

@@ -7,6 +7,7 @@
 use crate::api::claim::Claim;
 use crate::api::data_object::DataObject;
 use crate::api::document::{Document, Key, Object};
+use crate::api::network_object::NetworkObject;
 use crate::api::objects::{AcceptedPod, Given, PodDocument};
 use crate::api::pod::Pod;
 use crate::api::priority::{self, PriorityClass};
@@ -25,6 +26,7 @@ pub(super) enum Thing {
     RuntimeClass(RuntimeClass),
     Data(Rc<DataObject>),
     Claim(Rc<Claim>),
+    Network(Rc<NetworkObject>),
     Workload(Workload),
     /// A pod with the values of its classes.
     Accepted(AcceptedPod),
@@ -49,6 +51,7 @@ impl Held {
             Object::RuntimeClass(class) => Thing::RuntimeClass(class),
             Object::Data(object) => Thing::Data(Rc::new(object)),
             Object::Claim(claim) => Thing::Claim(Rc::new(*claim)),
+            Object::Network(object) => Thing::Network(Rc::new(*object)),
             Object::Workload(workload) => Thing::Workload(workload),
         };
         Held { thing, content: Some(content.to_string().into()) }
@@ -73,6 +76,7 @@ impl Held {
             Thing::RuntimeClass(class) => &class.digest,
             Thing::Data(object) => &object.digest,
             Thing::Claim(claim) => &claim.digest,
+            Thing::Network(object) => &object.digest,
             Thing::Workload(workload) => &workload.head().digest,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => &pod.digest,
         }
@@ -85,6 +89,7 @@ impl Held {
             Thing::RuntimeClass(class) => class.source.document,
             Thing::Data(object) => object.source.document,
             Thing::Claim(claim) => claim.source.document,
+            Thing::Network(object) => object.source.document,
             Thing::Workload(workload) => workload.head().source.document,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => pod.source.document,
         }
@@ -96,6 +101,7 @@ impl Held {
             Thing::RuntimeClass(class) => Key::RuntimeClass(class.name.clone()),
             Thing::Data(object) => Key::Data(object.key.clone()),
             Thing::Claim(claim) => Key::Claim(claim.key.clone()),
+            Thing::Network(object) => Key::Network(object.key()),
             Thing::Workload(workload) => Key::Workload(workload.head().key.clone()),
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => Key::Pod(pod.name.clone()),
         }
@@ -133,6 +139,10 @@ impl Held {
         if let Thing::Claim(claim) = &self.thing { Some(claim) } else { None }
     }
 
+    pub(super) fn network(&self) -> Option<&Rc<NetworkObject>> {
+        if let Thing::Network(object) = &self.thing { Some(object) } else { None }
+    }
+
     pub(super) fn workload(&self) -> Option<&Workload> {
         if let Thing::Workload(workload) = &self.thing { Some(workload) } else { None }
     }
@@ -149,7 +159,12 @@ impl Held {
     /// Returns the document with its last good version; None if it is not a pod.
     pub(super) fn pod_document(&self) -> Option<PodDocument> {
         match &self.thing {
-            Thing::Class(_) | Thing::RuntimeClass(_) | Thing::Data(_) | Thing::Claim(_) | Thing::Workload(_) => None,
+            Thing::Class(_)
+            | Thing::RuntimeClass(_)
+            | Thing::Data(_)
+            | Thing::Claim(_)
+            | Thing::Network(_)
+            | Thing::Workload(_) => None,
             Thing::Accepted(accepted) => Some(PodDocument::Accepted(accepted.clone())),
             Thing::New(pod, _) => {
                 let last_good = self.in_force().and_then(Held::accepted).cloned();
@@ -307,7 +322,7 @@ fn changeable(old: &[Option<Held>], object: Object) -> Result<Object, Vec<Proble
                 Some(field) => (&new.head().source, field, "field is immutable; to change it,"),
             }
         }
-        Object::Pod(_) | Object::PriorityClass(_) | Object::RuntimeClass(_) => return Ok(object),
+        Object::Pod(_) | Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Network(_) => return Ok(object),
     };
     let Source { path, document } = source.clone();
     let message = format!("Forbidden: {message} remove the file and add it again");

@@ -147,6 +147,7 @@ impl ManifestFiles {
             data: held().filter_map(Held::data).cloned().collect(),
             workloads: held().filter_map(Held::workload).cloned().collect(),
             claims: held().filter_map(Held::claim).cloned().collect(),
+            network: held().filter_map(Held::network).cloned().collect(),
             pods: held().filter_map(Held::pod_document).collect(),
         })
     }

@@ -44,7 +44,7 @@ mod ops;
 mod outdated;
 mod pod_record;
 mod preparation;
-mod probing;
+pub mod probing;
 mod pull;
 mod pulling;
 mod recording;

@@ -343,6 +343,11 @@ impl Operations {
         self.active().is_some_and(ActiveOp::changes_runtime)
     }
 
+    /// Returns true if the files of a container are being prepared.
+    pub fn is_preparing_container(&self) -> bool {
+        matches!(self.active(), Some(ActiveOp::PrepareContainer { .. }))
+    }
+
     /// Returns true if a call that stops this container or sandbox is in flight.
     pub fn is_stopping_object(&self, id: &str) -> bool {
         self.is_stopping_sandbox(id) || self.is_stopping_container(id)

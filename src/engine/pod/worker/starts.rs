@@ -38,7 +38,15 @@ use std::rc::Rc;
 
 fn facts<'f>(pod: &'f Pod, entry: &'f Entry, host_ips: &'f [String], ctx: &'f Context<'_>) -> Facts<'f> {
     let allocatable = &ctx.config.node.allocatable;
-    Facts { pod, ips: entry.ips(), host_ips, allocatable, objects: ctx.objects.data, cluster: ctx.cluster }
+    Facts {
+        pod,
+        ips: entry.ips(),
+        host_ips,
+        allocatable,
+        objects: ctx.objects.data,
+        services: Some(ctx.objects.variables),
+        cluster: ctx.cluster,
+    }
 }
 
 fn has_volumes(pod: &Pod, index: usize) -> bool {
@@ -103,6 +111,7 @@ fn prepare_files(
         container: pod.at(of.index).name.clone(),
         host_ips: environment::needs_host_ip(pod.at(of.index), pod.host_network()),
         ips,
+        names: ctx.objects.services.names_for(pod),
         attempt: of.attempt,
     };
     let op = ctx.files(&pod.uid, call);

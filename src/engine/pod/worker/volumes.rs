@@ -88,7 +88,15 @@ struct Resolved {
 
 fn resolved(pod: &Pod, ctx: &Context<'_>) -> Resolved {
     let allocatable = &ctx.config.node.allocatable;
-    let facts = Facts { pod, ips: &[], host_ips: &[], allocatable, objects: ctx.objects.data, cluster: ctx.cluster };
+    let facts = Facts {
+        pod,
+        ips: &[],
+        host_ips: &[],
+        allocatable,
+        objects: ctx.objects.data,
+        services: None,
+        cluster: ctx.cluster,
+    };
     let mut all = Resolved::default();
     let find = |pod: &Pod, key: &ClaimKey| ctx.objects.claims.find(pod, key);
     for one in volume_contents::resolve(facts, &find) {

@@ -1,0 +1,97 @@
+//! Connects services (`engine/services`) with the pods behind them, and with the pods that know their names.
+
+use super::Engine;
+use crate::api::names::Uid;
+use crate::api::network_object::NetworkObject;
+use crate::api::ordered::OrderSlice;
+use crate::engine::effect::Effect;
+use crate::engine::event::Answer;
+use crate::engine::op::OpError;
+use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::worker::{State, Worker, probing};
+use crate::engine::services::endpoints::ServicePod;
+use crate::engine::services::hosts_files::NamedPod;
+use crate::engine::services::{ServiceDemand, Services, knows_names};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+impl Engine {
+    /// Returns the services in force.
+    pub fn services(&self) -> &Services {
+        &self.shared.services
+    }
+
+    /// Returns the Services and EndpointSlices of the manifests.
+    pub fn network_objects(&self) -> &[Rc<NetworkObject>] {
+        self.desired.network()
+    }
+
+    /// Steps the services, if a manifest or a pod has changed.
+    pub(super) fn step_services(&mut self) {
+        if !self.desired.is_known() || (self.desired.network().is_empty() && self.shared.services.is_unused()) {
+            return;
+        }
+        if !self.outbox.published().is_empty() {
+            self.shared.services.touch();
+        }
+        let Engine { shared, workers, pleg, desired, config, cluster, outbox, now, .. } = self;
+        // After a restart, the pods are known when they were compared with the runtime.
+        if shared.services.is_touched(now.boot) && pleg.was_compared() {
+            let mut pods: Vec<ServicePod<'_>> = workers.values().filter_map(|worker| service_pod(worker)).collect();
+            pods.order_by(|a, b| (&a.pod.name, &a.pod.uid).cmp(&(&b.pod.name, &b.pod.uid)));
+            // The services of a cluster's nodes come from its API server, and have the same addresses.
+            let objects = if cluster.member().is_some() { &[] } else { desired.network() };
+            let is_known = |worker: &Worker| {
+                pleg.cache.get(&worker.uid).is_none_or(Entry::known) && !probing::is_undecided(worker)
+            };
+            let is_complete = workers.values().all(|worker| is_known(worker));
+            let demand = ServiceDemand { objects, pods, settings: &config.services, is_complete };
+            shared.services.step(&demand, now.boot, outbox);
+        }
+        shared.services.drive(now.boot, outbox);
+        if shared.services.hosts_are_behind(now.boot) {
+            let services = &shared.services;
+            let pods: Vec<NamedPod<'_>> = workers.values().filter_map(|worker| named_pod(worker, services)).collect();
+            shared.services.drive_hosts(&pods, now.boot, outbox);
+        }
+        if shared.services.take_changed() {
+            outbox.push(Effect::PublishServices);
+        }
+    }
+
+    /// Handles the end of a write to the hosts file of a pod.
+    pub(super) fn hosts_file_written(&mut self, uid: &Uid, result: Result<Answer, OpError>) {
+        let Engine { shared, workers, outbox, now, .. } = self;
+        let pod = workers.get(uid).and_then(|worker| worker.pod.as_ref());
+        let error = result.err().map(|e| e.to_string());
+        shared.services.hosts().written(uid, error, pod, now.boot, outbox);
+    }
+}
+
+/// Returns the pod if it can be an endpoint: a pod of a manifest that has addresses and has not ended.
+fn service_pod(worker: &Worker) -> Option<ServicePod<'_>> {
+    let pod = worker.pod.as_ref().filter(|pod| !pod.is_from_api_server() && worker.is_shown())?;
+    let status = &worker.shown.status;
+    if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        return None;
+    }
+    let is_terminating = match worker.state {
+        State::Terminating(_) => true,
+        State::Waiting | State::Sync(_) => false,
+        State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => return None,
+    };
+    let addresses: Vec<IpAddr> = status.pod_ips.iter().flatten().filter_map(|one| one.ip.parse().ok()).collect();
+    let is_ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+    (!addresses.is_empty()).then_some(ServicePod { pod, addresses, is_ready, is_terminating })
+}
+
+/// Returns the pod if its containers know the names of services and may run.
+fn named_pod<'a>(worker: &'a Worker, services: &Services) -> Option<NamedPod<'a>> {
+    let pod = worker.pod.as_ref()?;
+    if !matches!(worker.state, State::Sync(_) | State::Terminating(_)) || !knows_names(pod) {
+        return None;
+    }
+    let ips: Vec<String> = worker.shown.status.pod_ips.iter().flatten().map(|one| one.ip.clone()).collect();
+    let lines = services.names(&pod.name.namespace).clone();
+    (!ips.is_empty()).then(|| NamedPod { pod, ips, lines, is_busy: worker.ops().is_preparing_container() })
+}
