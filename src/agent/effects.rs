@@ -1,6 +1,7 @@
 //! Carries out the engine's effects: passes each of them to its adapter. Each effect with an `OpId` results in
 //! exactly one `Event::Done`.
 
+use super::jobs::JobSpec;
 use super::runtime::SandboxCall;
 use super::{
     Agent, Reporting, cluster, credentials, disk, identity, logs, manifests, paths, service_table, time_zones,
@@ -15,11 +16,14 @@ use crate::api::kube::resources::Kind;
 use crate::api::manifest_report::RecordUpdate;
 use crate::api::names::{FullName, SandboxId, Uid};
 use crate::api::time::{Boot, Now};
-use crate::engine::effect::{CgroupCall, DeviceCall, Effect, LogindCall, Notice, RuntimeCall, VolumesCall};
+use crate::engine::effect::{
+    CgroupCall, DeviceCall, Effect, LogindCall, Notice, RuntimeCall, ServiceTableCall, VolumesCall,
+};
 use crate::engine::event::{Answer, Event};
 use crate::engine::handler::Handler;
 use crate::engine::op::{Code, OpError, OpId};
 use crate::engine::pod::kill::KillId;
+use crate::event_loop::Class;
 use crate::net::addresses::addresses;
 use std::time::Duration;
 
@@ -42,9 +46,7 @@ impl Agent {
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
             Effect::Volumes { op, call, timeout } => self.use_volumes(op, call, now.boot + timeout),
             Effect::Claim { op, call, timeout } => disk::use_claim(op, call, now.boot + timeout, &mut self.jobs),
-            Effect::ServiceTable { op, call, timeout } => {
-                service_table::carry_out(op, call, timeout, &self.service_rules, &mut self.jobs, now);
-            }
+            Effect::ServiceTable { op, call, timeout } => self.use_service_table(op, &call, timeout, now),
             Effect::ReadDockerConfig { op, timeout } => self.read_docker_config(op, now.boot + timeout),
             Effect::AskProvider { op, provider, repository, timeout } => {
                 self.ask_provider(op, *provider, repository, now.boot + timeout);
@@ -218,6 +220,14 @@ impl Agent {
         if let Some(kube) = self.serving.kube.get() {
             kube.api.workloads_changed();
         }
+    }
+
+    /// Has a helper change or check the rules of services in the kernel.
+    fn use_service_table(&mut self, op: OpId, call: &ServiceTableCall, timeout: Duration, now: Now) {
+        let deadline = now.boot + timeout + service_table::AFTER_PROGRAM;
+        let spec = JobSpec::new(Class::Paths, "use the rules of services", deadline);
+        let job = service_table::job(call, timeout, &self.process.service_rules);
+        self.jobs.run_op(op, spec, job, |found| found.map_or(Answer::Ok, Answer::TableInForce));
     }
 
     fn publish_services(&mut self) {

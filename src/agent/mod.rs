@@ -97,8 +97,6 @@ pub struct Agent {
     manifests: Manifests,
     logind: logind::Connection,
     cgroups: PodCgroups,
-    /// Where the kernel has the rules of services.
-    service_rules: KernelPlace,
     kernel: kernel::KernelReports,
     /// Probes and hooks that do not need the runtime.
     handlers: handlers::LocalHandlers,
@@ -120,6 +118,8 @@ struct Process {
     inherited: BTreeSet<i32>,
     /// The state of the seal key when the process started.
     seal_key: KeyState,
+    /// Where the kernel has the rules of services.
+    service_rules: KernelPlace,
 }
 
 /// The log lines and events of pods and of the node, and the status of the service.

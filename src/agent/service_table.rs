@@ -1,20 +1,16 @@
 //! Has a helper change or check the rules of services in the kernel.
 
-use super::jobs::{JobSpec, Jobs};
 use crate::adapters::service_table::KernelPlace;
 use crate::api::printable;
 use crate::api::service_table::ServiceTable;
-use crate::api::time::Now;
 use crate::api::uid;
 use crate::config::Config;
 use crate::engine::effect::ServiceTableCall;
-use crate::engine::event::Answer;
-use crate::engine::op::{OpError, OpId};
-use crate::event_loop::Class;
+use crate::engine::op::OpError;
 use std::time::Duration;
 
 /// The helper ends after the program, which ends at its own deadline.
-const AFTER_PROGRAM: Duration = Duration::from_secs(5);
+pub(super) const AFTER_PROGRAM: Duration = Duration::from_secs(5);
 
 /// The name of the table of an agent with the default root directory.
 const TABLE: &str = "wherry";
@@ -33,27 +29,21 @@ pub(super) fn place(config: &Config) -> KernelPlace {
     KernelPlace { name, marker: config.socket.with_file_name(MARKER) }
 }
 
-pub(super) fn carry_out(
-    op: OpId,
-    call: ServiceTableCall,
+/// Returns the job of a helper that carries out a call. It ends at the timeout. The result of a check is whether the
+/// kernel has the table.
+pub(super) fn job(
+    call: &ServiceTableCall,
     timeout: Duration,
     place: &KernelPlace,
-    jobs: &mut Jobs,
-    now: Now,
-) {
-    let (place, deadline) = (place.clone(), now.boot + timeout + AFTER_PROGRAM);
-    match call {
-        ServiceTableCall::Apply { table } => {
-            let table = ServiceTable::clone(&table);
-            let spec = JobSpec::new(Class::Paths, "change the rules of services", deadline);
-            let work = move || place.apply(&table, timeout).map_err(OpError::Unknown);
-            jobs.run_op(op, spec, work, |()| Answer::Ok);
-        }
-        ServiceTableCall::Check { table } => {
-            let table = ServiceTable::clone(&table);
-            let spec = JobSpec::new(Class::Paths, "check the rules of services", deadline);
-            let work = move || place.is_in_force(&table, timeout).map_err(OpError::Unknown);
-            jobs.run_op(op, spec, work, Answer::TableInForce);
-        }
+) -> impl FnOnce() -> Result<Option<bool>, OpError> + Send + 'static {
+    // A table in an effect is shared with the engine, which is not possible between threads.
+    let (table, changes) = match call {
+        ServiceTableCall::Apply { table } => (ServiceTable::clone(table), true),
+        ServiceTableCall::Check { table } => (ServiceTable::clone(table), false),
+    };
+    let place = place.clone();
+    move || match changes {
+        true => place.apply(&table, timeout).map(|()| None).map_err(OpError::Unknown),
+        false => place.is_in_force(&table, timeout).map(Some).map_err(OpError::Unknown),
     }
 }

@@ -104,7 +104,13 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     }
     log_start(&config);
     Ok(Agent {
-        process: Process { started, root, inherited, seal_key: key_state },
+        process: Process {
+            started,
+            root,
+            inherited,
+            seal_key: key_state,
+            service_rules: service_table::place(&config),
+        },
         course: Course::Runs,
         signals,
         jobs: Jobs::new(helpers),
@@ -112,7 +118,6 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         reporting,
         logind: logind::Connection { bus: logind::bus(&config), lock },
         cgroups,
-        service_rules: service_table::place(&config),
         kernel: KernelReports::default(),
         handlers: LocalHandlers::default(),
         devices: DevicePlugins::new(&config),

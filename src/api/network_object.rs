@@ -54,8 +54,8 @@ pub struct NetworkObject {
 /// An object with all defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NetworkContent {
-    Service(k8s::Service),
-    EndpointSlice(k8s::EndpointSlice),
+    Service(Box<k8s::Service>),
+    EndpointSlice(Box<k8s::EndpointSlice>),
 }
 
 impl NetworkObject {

@@ -51,7 +51,8 @@ reasons! {
     AgentCrashed ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired
     CertificateIssued CertificateNotApproved CertificateNotRenewed CertificateRenewed Conflict ConflictEnded
     DevicePlugin EvictionThresholdMet FailedCgroup FailedListen FailedSeal FailedServiceRules
-    FailedStore FailedUnseal FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected
+    FailedStore FailedUnseal FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected
+    LogindDisconnected
     MirrorRefused NetworkNotReady NodeHasDiskPressure NodeHasInsufficientMemory NodeHasInsufficientPID
     NodeHasNoDiskPressure NodeHasSufficientMemory NodeHasSufficientPID NodeNotSchedulable NodeSchedulable
     NodeNameConflict NodeRegistered RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady

@@ -312,8 +312,16 @@ pub enum FilesCall {
     /// Create /etc/hosts, the container's log directory and a new termination message file. Answer: `Prepared` with
     /// the mounts of /etc/hosts and of the termination message file, in this order; the second one is missing on a
     /// read-only file system. `host_ips`: whether the answer
-    /// has to contain the node's addresses. `names`: the lines of services for /etc/hosts.
-    PrepareContainer { pod: Rc<Pod>, container: String, ips: Vec<String>, names: Rc<str>, attempt: u32, host_ips: bool },
+    /// has to contain the node's addresses.
+    PrepareContainer {
+        pod: Rc<Pod>,
+        container: String,
+        ips: Vec<String>,
+        /// The lines of services for /etc/hosts.
+        names: Rc<str>,
+        attempt: u32,
+        host_ips: bool,
+    },
     /// Write /etc/hosts again, if it exists. `names` as above.
     WriteHosts { pod: Rc<Pod>, ips: Vec<String>, names: Rc<str> },
     /// Create the link in the directory of container logs.

@@ -238,7 +238,7 @@ impl KubectlApi {
         let mut services = BTreeMap::new();
         for (name, entry) in snapshot.engine.services().iter() {
             let of = |kind, own: &str| key(kind, &name.namespace, own);
-            let version = entry.version().to_string();
+            let version = entry.version.to_string();
             services.insert(of(Kind::Service, &name.name), version.clone());
             if entry.has_selector() {
                 services.insert(of(Kind::Endpoints, &name.name), version.clone());

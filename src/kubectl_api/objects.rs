@@ -78,15 +78,8 @@ impl KubectlApi {
             }
             Kind::Volume => volume(snapshot, name),
             Kind::StorageClass => storage_class(snapshot.engine.storage_classes(), name),
-            Kind::Service => {
-                let name = FullName::new(namespace, name);
-                Some(services::service(&name, snapshot.engine.services().get(&name)?))
-            }
-            Kind::Endpoints => {
-                let name = FullName::new(namespace, name);
-                let entry = snapshot.engine.services().get(&name).filter(|entry| entry.has_selector())?;
-                Some(services::endpoints(&name, entry, snapshot.node_name))
-            }
+            Kind::Service => service(snapshot, &FullName::new(namespace, name)),
+            Kind::Endpoints => endpoints(snapshot, &FullName::new(namespace, name)),
             Kind::EndpointSlice => endpoint_slice(snapshot, &FullName::new(namespace, name)),
             Kind::PriorityClass => priority_class(snapshot.engine.priority_classes(), name),
             Kind::RuntimeClass => runtime_class(snapshot.engine, name),
@@ -122,6 +115,15 @@ fn volume(snapshot: &Snapshot<'_>, name: &str) -> Option<Value> {
 fn storage_class(classes: &[StorageClass], name: &str) -> Option<Value> {
     let (at, class) = classes.iter().enumerate().find(|(_, class)| class.name == name)?;
     Some(claims::class(class, at == 0))
+}
+
+fn service(snapshot: &Snapshot<'_>, name: &FullName) -> Option<Value> {
+    Some(services::service(name, snapshot.engine.services().get(name)?))
+}
+
+fn endpoints(snapshot: &Snapshot<'_>, name: &FullName) -> Option<Value> {
+    let entry = snapshot.engine.services().get(name).filter(|entry| entry.has_selector())?;
+    Some(services::endpoints(name, entry, snapshot.node_name))
 }
 
 /// Returns an EndpointSlice of a manifest, or one of a service with a selector.

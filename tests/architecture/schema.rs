@@ -7,8 +7,9 @@ use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, Repl
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret,
+    ConfigMap, Endpoints, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
 };
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -167,6 +168,9 @@ fn types() -> Types {
     trace::<Secret>("v1", "Secret", &types);
     trace::<PersistentVolumeClaim>("v1", "PersistentVolumeClaim", &types);
     trace::<PersistentVolume>("v1", "PersistentVolume", &types);
+    trace::<Service>("v1", "Service", &types);
+    trace::<Endpoints>("v1", "Endpoints", &types);
+    trace::<EndpointSlice>("discovery.k8s.io/v1", "EndpointSlice", &types);
     trace::<StorageClass>("storage.k8s.io/v1", "StorageClass", &types);
     trace::<Event>("v1", "Event", &types);
     trace::<Namespace>("v1", "Namespace", &types);
@@ -290,6 +294,8 @@ fn the_types_of_wherry_have_the_fields_of_kubernetes() {
     own_object(&mut k8s::RuntimeClass::default(), &mut own);
     own_object(&mut k8s::Deployment::default(), &mut own);
     own_object(&mut k8s::ReplicaSet::default(), &mut own);
+    own_object(&mut k8s::Service::default(), &mut own);
+    own_object(&mut k8s::EndpointSlice::default(), &mut own);
     own_object(&mut k8s::Taint::default(), &mut own);
     let of_kubernetes = types();
     assert!(own.len() > 100, "{} types", own.len());

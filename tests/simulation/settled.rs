@@ -18,6 +18,7 @@ use wherry::engine::cluster::member;
 use wherry::engine::control::Request;
 use wherry::engine::node::PodView;
 use wherry::engine::node::{Due, Part};
+use wherry::engine::services::record as of_services;
 use wherry::engine::workloads::record;
 
 /// The number of hanging pods per slot for parallel starts.
@@ -241,6 +242,7 @@ fn nothing_else(w: &World) -> Judged {
             || wanted.iter().any(|uid| *key == format!("pods/{uid}"))
             || w.config.cluster.is_some() && member::is_key(key)
             || w.engine.claims().iter().any(|(of, _)| *key == of_claim::key(of))
+            || *key == of_services::KEY && w.engine.services().iter().next().is_some()
             || w.engine.workloads().iter().any(|(of, _)| *key == record::key(of));
         unless(known, "leak: records", || format!("{key} is left"))?;
     }
@@ -336,6 +338,7 @@ fn ends_clean(w: &mut World) -> Judged {
     nothing_else(w)?;
     let records = w.manifests.records();
     unless(records == 0 || w.manifests.has_objects(), "leak: records of manifests", || format!("{records} are left"))?;
+    unless(w.rules.table.is_empty(), "leak: rules of services", || format!("{:?} are left", w.rules.table))?;
     let summary = w.engine.summary(w.time().boot);
     let none = summary.working.is_empty() && summary.rejected == 0;
     unless(none, "leak: workers", || "of pods that are gone".into())

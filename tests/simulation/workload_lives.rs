@@ -35,6 +35,7 @@ struct PoolObject {
 enum PoolKind {
     Workload(WorkloadKind),
     Claim,
+    Service,
 }
 
 const OF: &str = "selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}, spec: {POD}}";
@@ -52,7 +53,10 @@ const CLAIM: &str = "storageClassName: scratch, accessModes: [ReadWriteOnce], re
 const JOB: &str = "template: {spec: {restartPolicy: Never, POD}}";
 const RESTARTING: &str = "template: {spec: {restartPolicy: OnFailure, POD}}";
 
-const OBJECTS: [PoolObject; 9] = [
+/// A service whose endpoints are the pods of all workloads.
+const BEHIND: &str = "selector: {app: x}, ports: [{port: 80}]";
+
+const OBJECTS: [PoolObject; 11] = [
     PoolObject {
         kind: PoolKind::Workload(WorkloadKind::Deployment),
         name: "web",
@@ -81,6 +85,16 @@ const OBJECTS: [PoolObject; 9] = [
         versions: &["OF", "updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}, OTHER"],
     },
     PoolObject { kind: PoolKind::Claim, name: "shared", versions: &["CLAIM", "CLAIM"] },
+    PoolObject {
+        kind: PoolKind::Service,
+        name: "all",
+        versions: &["BEHIND", "type: NodePort, sessionAffinity: ClientIP, BEHIND", "clusterIP: None, BEHIND"],
+    },
+    PoolObject {
+        kind: PoolKind::Service,
+        name: "chosen",
+        versions: &["clusterIP: 10.96.0.9, BEHIND", "publishNotReadyAddresses: true, BEHIND"],
+    },
     PoolObject {
         kind: PoolKind::Workload(WorkloadKind::ReplicaSet),
         name: "plain",
@@ -115,13 +129,14 @@ impl PoolKind {
         match self {
             PoolKind::Workload(kind) => kind.name(),
             PoolKind::Claim => "PersistentVolumeClaim",
+            PoolKind::Service => "Service",
         }
     }
 
     fn api_version(self) -> &'static str {
         match self {
             PoolKind::Workload(kind) => kind.api_version(),
-            PoolKind::Claim => "v1",
+            PoolKind::Claim | PoolKind::Service => "v1",
         }
     }
 }
@@ -132,7 +147,7 @@ impl PoolObject {
         let with = |pod: &str| OF.replace("POD", pod);
         let spec = self.versions[version].replace("OTHER", &with(OTHER)).replace("SHARING", &with(SHARING));
         let spec = spec.replace("OWNING", &with(OWNING)).replace("OF", OF);
-        let spec = spec.replace("CLAIMS", CLAIMS).replace("CLAIM", CLAIM);
+        let spec = spec.replace("BEHIND", BEHIND).replace("CLAIMS", CLAIMS).replace("CLAIM", CLAIM);
         let spec = spec.replace("RESTARTING", RESTARTING).replace("JOB", JOB).replace("POD", POD);
         let (version, kind, name) = (self.kind.api_version(), self.kind.name(), self.name);
         format!("{{apiVersion: {version}, kind: {kind}, metadata: {{name: {name}}}, spec: {{{more}{spec}}}}}")

@@ -136,7 +136,7 @@ impl PodFiles {
 
     /// Carries out `WriteHosts`. The arguments are those of `hosts`.
     pub fn write_hosts(&self, pod: &Pod, ips: &[String], host: Option<&str>, names: &str) -> Result<()> {
-        write_in_place(&self.layout.etc_hosts(&pod.uid), &self.hosts(pod, ips, host, names), Missing::Ignored)
+        write_in_place(&self.layout.etc_hosts(&pod.uid), &self.hosts(pod, ips, host, names), IfMissing::Ignored)
     }
 
     /// Carries out `RemoveContainerFiles`. Must run on a helper thread, because a log can be large.
@@ -173,7 +173,7 @@ impl PodFiles {
     fn prepare_container(&self, pod: &Pod, container: &str, hosts: &str) -> Result<Vec<Mount>> {
         one_part(container)?;
         self.prepare_pod(pod)?;
-        write_in_place(&self.layout.etc_hosts(&pod.uid), hosts, Missing::Created)?;
+        write_in_place(&self.layout.etc_hosts(&pod.uid), hosts, IfMissing::Created)?;
         directory(&format!("{}/{container}", self.layout.pod_logs(&pod.name, &pod.uid)), 0o755)?;
         let messages = self.layout.container(&pod.uid, container);
         directory(&messages, 0o750)?;
@@ -344,7 +344,7 @@ fn has_content(file: &mut File, content: &str) -> std::io::Result<bool> {
 
 /// What happens if a file does not exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Missing {
+enum IfMissing {
     Created,
     Ignored,
 }
@@ -352,8 +352,8 @@ enum Missing {
 /// Writes a file that is mounted in containers. Writes in place, because a container would not see a new file, and only
 /// if the content differs. A file that has the content is accepted on a read-only file system too: containers still
 /// restart after the kernel has remounted a failing disk.
-fn write_in_place(path: &str, content: &str, missing: Missing) -> Result<()> {
-    let create = if missing == Missing::Created { OFlags::CREATE } else { OFlags::empty() };
+fn write_in_place(path: &str, content: &str, missing: IfMissing) -> Result<()> {
+    let create = if missing == IfMissing::Created { OFlags::CREATE } else { OFlags::empty() };
     let flags = create | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o644);
     let wrong = |e: std::io::Error| format!("failed to write {path}: {e}");
@@ -365,7 +365,7 @@ fn write_in_place(path: &str, content: &str, missing: Missing) -> Result<()> {
             let is_same = has_content(&mut File::from(file), content).map_err(wrong)?;
             return if is_same { Ok(()) } else { Err(failed("write", path, e)) };
         }
-        Err(Errno::NOENT) if missing == Missing::Ignored => return Ok(()),
+        Err(Errno::NOENT) if missing == IfMissing::Ignored => return Ok(()),
         Err(e) => return Err(failed("open", path, e)),
     };
     let is_same = has_content(&mut file, content).map_err(wrong)?;

@@ -40,8 +40,8 @@ impl KernelPlace {
     /// The marker file is created before a table, and removed after it. Without a marker, an empty table needs nothing.
     ///
     /// # Errors
-    /// The marker cannot be created or removed, or `nft` is missing, fails, or does not end in time. The kernel then has
-    /// the earlier table, or (after a timeout) possibly the new one.
+    /// The marker cannot be created or removed, or `nft` is missing, fails, or does not end in time. The kernel then
+    /// has the earlier table, or (after a timeout) possibly the new one.
     pub fn apply(&self, table: &ServiceTable, timeout: Duration) -> Result<(), String> {
         Nft::of_machine(timeout).apply(table, self)
     }

@@ -408,11 +408,11 @@ impl Document {
             Some(RUNTIME_CLASS) => self.runtime_class(path).map(Object::RuntimeClass),
             Some(CLAIM) => self.claim(path).map(|claim| Object::Claim(Box::new(claim))),
             Some(SERVICE) => {
-                let make = NetworkContent::Service;
+                let make = |service| NetworkContent::Service(Box::new(service));
                 self.network(path, network_defaults::service, validate::service::service, make)
             }
             Some(ENDPOINT_SLICE) => {
-                let make = NetworkContent::EndpointSlice;
+                let make = |slice| NetworkContent::EndpointSlice(Box::new(slice));
                 self.network(path, network_defaults::endpoint_slice, validate::endpoint_slice::endpoint_slice, make)
             }
             Some("ConfigMap") => self.config_map(path).map(Object::Data),

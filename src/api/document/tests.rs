@@ -43,7 +43,7 @@ fn d5_several_documents_lists_and_json_are_read() {
 #[test]
 fn d5_one_bad_document_leaves_the_others_alone_and_is_named_with_its_line() {
     let text = format!(
-        "{}---\n{}  typo: 1\n---\napiVersion: v1\nkind: Service\nmetadata: {{name: m}}\n---\n{}",
+        "{}---\n{}  typo: 1\n---\napiVersion: v1\nkind: Ingress\nmetadata: {{name: m}}\n---\n{}",
         pod_named("a"),
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: b\nspec:\n",
         pod_named("c"),
@@ -55,7 +55,7 @@ fn d5_one_bad_document_leaves_the_others_alone_and_is_named_with_its_line() {
         [
             "/m/web.yaml:11: spec.typo: unknown field",
             "/m/web.yaml:10: spec.containers: Required value",
-            "/m/web.yaml:14: kind: Service is not supported yet",
+            "/m/web.yaml:14: kind: Ingress is not supported yet",
         ]
     );
     let documents = parse(text.as_bytes(), PATH).unwrap();

@@ -38,18 +38,13 @@ pub(crate) fn service(service: &k8s::Service) -> Vec<Fault> {
     faults.0
 }
 
-/// Reports whether the Service has no address of its own.
-fn is_headless(spec: &ServiceSpec) -> bool {
-    spec.cluster_ips.as_deref().is_some_and(|addresses| matches!(addresses, [only] if only == "None"))
-}
-
 fn type_(spec: &ServiceSpec, at: At<'_>, faults: &mut Faults) {
     const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
     let type_ = spec.type_.as_deref().unwrap_or_default();
     one_of(Some(type_), &TYPES, at.field("type"), faults);
     match type_ {
         "ExternalName" => external_name(spec, at, faults),
-        "LoadBalancer" | "NodePort" if is_headless(spec) => {
+        "LoadBalancer" | "NodePort" if cluster_ips::is_headless(spec) => {
             let at = at.field("clusterIPs");
             faults.invalid(at.item(0), "None", format_args!("may not be set to 'None' for {type_} services"));
         }

@@ -114,6 +114,7 @@ fn own_settings(config: &Config) -> Value {
         "rootDir": path(&config.root_dir),
         "sealSecrets": config.seal_secrets,
         "socket": path(&config.socket),
+        "serviceClusterIPRange": ranges(config),
         "storageClasses": config.storage_classes(),
     })
 }
@@ -167,6 +168,11 @@ pub(super) fn safe_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     name.chars().take(100).map(|c| if is_safe(c) { c } else { '_' }).collect()
+}
+
+/// Returns the ranges of service addresses as they are configured.
+fn ranges(config: &Config) -> String {
+    config.service_ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

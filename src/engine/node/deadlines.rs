@@ -41,9 +41,13 @@ impl Engine {
             }
             Part::Cluster => self.cluster.member().and_then(|member| member.next_deadline()),
             Part::Manifests => self.desired.files.next_deadline(),
-            Part::Workloads => self.workloads.next_deadline(),
+            Part::Workloads => {
+                // Nothing is due while files are settling.
+                let earliest = self.desired.files.settle_until().unwrap_or_default();
+                self.workloads.next_deadline().map(|at| at.max(earliest))
+            }
             Part::Claims => self.shared.claims.next_deadline(),
-            Part::Services => self.shared.services.next_deadline(),
+            Part::Services => self.shared.services.next_deadline().filter(|_| self.knows_its_pods()),
         }
     }
 

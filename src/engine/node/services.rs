@@ -8,7 +8,7 @@ use crate::engine::effect::Effect;
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::worker::{State, Worker, probing};
+use crate::engine::pod::worker::{State, Worker};
 use crate::engine::services::endpoints::ServicePod;
 use crate::engine::services::hosts_files::NamedPod;
 use crate::engine::services::{ServiceDemand, Services, knows_names};
@@ -28,32 +28,32 @@ impl Engine {
 
     /// Steps the services, if a manifest or a pod has changed.
     pub(super) fn step_services(&mut self) {
-        if !self.desired.is_known() || (self.desired.network().is_empty() && self.shared.services.is_unused()) {
+        let is_unused = self.desired.network().is_empty() && self.shared.services.is_unused();
+        if !self.knows_its_pods() || is_unused {
             return;
         }
         if !self.outbox.published().is_empty() {
             self.shared.services.touch();
         }
         let Engine { shared, workers, pleg, desired, config, cluster, outbox, now, .. } = self;
-        // After a restart, the pods are known when they were compared with the runtime.
-        if shared.services.is_touched(now.boot) && pleg.was_compared() {
+        if shared.services.is_touched(now.boot) {
             let mut pods: Vec<ServicePod<'_>> = workers.values().filter_map(|worker| service_pod(worker)).collect();
             pods.order_by(|a, b| (&a.pod.name, &a.pod.uid).cmp(&(&b.pod.name, &b.pod.uid)));
             // The services of a cluster's nodes come from its API server, and have the same addresses.
             let objects = if cluster.member().is_some() { &[] } else { desired.network() };
             let is_known = |worker: &Worker| {
-                pleg.cache.get(&worker.uid).is_none_or(Entry::known) && !probing::is_undecided(worker)
+                pleg.cache.get(&worker.uid).is_none_or(Entry::known) && !worker.containers.probes.are_undecided()
             };
             let is_complete = workers.values().all(|worker| is_known(worker));
             let demand = ServiceDemand { objects, pods, settings: &config.services, is_complete };
             shared.services.step(&demand, now.boot, outbox);
         }
-        shared.services.drive(now.boot, outbox);
         if shared.services.hosts_are_behind(now.boot) {
             let services = &shared.services;
             let pods: Vec<NamedPod<'_>> = workers.values().filter_map(|worker| named_pod(worker, services)).collect();
             shared.services.drive_hosts(&pods, now.boot, outbox);
         }
+        shared.services.drive(now.boot, outbox);
         if shared.services.take_changed() {
             outbox.push(Effect::PublishServices);
         }

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 /// What a service asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
+pub struct ServiceWishes {
     pub addresses: WantedAddresses,
     pub node_ports: Vec<WantedPort>,
 }
@@ -81,7 +81,7 @@ impl Allocation {
 /// Gives all services their addresses and ports. First come those that choose theirs, then those that had some
 /// (`before`), then the others. A service with an error gets nothing of that kind.
 pub fn allocate(
-    services: &[(FullName, Wanted)],
+    services: &[(FullName, ServiceWishes)],
     before: &BTreeMap<FullName, Allocation>,
     settings: &ServiceSettings,
 ) -> BTreeMap<FullName, (Allocation, Vec<AllocationError>)> {
@@ -114,7 +114,7 @@ impl Pool<'_> {
         self.settings.ranges.iter().find(|range| range.family() == family)
     }
 
-    fn take_chosen(&mut self, name: &FullName, wanted: &Wanted, to: &mut (Allocation, Vec<AllocationError>)) {
+    fn take_chosen(&mut self, name: &FullName, wanted: &ServiceWishes, to: &mut (Allocation, Vec<AllocationError>)) {
         if let WantedAddresses::These(addresses) = &wanted.addresses {
             let error = addresses.iter().find_map(|address| self.refuse(*address));
             match error {
@@ -142,7 +142,7 @@ impl Pool<'_> {
         Some(AllocationError::AddressTaken { address, by })
     }
 
-    fn take_former(&mut self, name: &FullName, wanted: &Wanted, had: &Allocation, to: &mut Allocation) {
+    fn take_former(&mut self, name: &FullName, wanted: &ServiceWishes, had: &Allocation, to: &mut Allocation) {
         if let WantedAddresses::Any { families, .. } = &wanted.addresses {
             for family in families {
                 if let Some(address) = had.address(*family)
@@ -163,7 +163,7 @@ impl Pool<'_> {
         }
     }
 
-    fn take_free(&mut self, name: &FullName, wanted: &Wanted, to: &mut (Allocation, Vec<AllocationError>)) {
+    fn take_free(&mut self, name: &FullName, wanted: &ServiceWishes, to: &mut (Allocation, Vec<AllocationError>)) {
         if let WantedAddresses::Any { families, all } = &wanted.addresses {
             for family in families {
                 if to.0.address(*family).is_some() {

@@ -1,11 +1,12 @@
 //! Which connections go where: the table of rules for the kernel.
 
-use super::ServiceEntry;
 use super::allocation::Allocation;
 use super::endpoints::{ServiceEndpoint, in_use};
+use super::entry::ServiceEntry;
+use super::wanted::protocol_and_port;
 use crate::api::address_range::Family;
 use crate::api::hash::fnv1a;
-use crate::api::k8s::{self, ServiceSpec};
+use crate::api::k8s::ServiceSpec;
 use crate::api::service_table::{Balance, Entrance, Forward, Protocol, ServiceTable};
 use std::net::{IpAddr, SocketAddr};
 
@@ -65,11 +66,6 @@ fn forwards(entry: &ServiceEntry) -> Vec<Forward> {
         }
     }
     all
-}
-
-/// Returns the protocol and the number of a port of a valid service.
-pub fn protocol_and_port(port: &k8s::ServicePort) -> Option<(Protocol, u16)> {
-    Some((Protocol::of_name(port.protocol.as_deref().unwrap_or("TCP"))?, u16::try_from(port.port).ok()?))
 }
 
 fn entrances(entry: &ServiceEntry, spec: &ServiceSpec, protocol: Protocol, port: u16, family: Family) -> Vec<Entrance> {

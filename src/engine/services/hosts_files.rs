@@ -33,7 +33,7 @@ pub struct HostsFiles {
     files: BTreeMap<Uid, HostsFile>,
     /// Some files may not have the present lines.
     is_behind: bool,
-    /// An earlier run may have written names into the files of pods that run.
+    /// There were names at some time, also in an earlier run. A file of which nothing is known may then have some.
     may_be_stale: bool,
 }
 
@@ -41,14 +41,15 @@ pub struct HostsFiles {
 enum HostsFile {
     Written(Rc<str>),
     Writing(Rc<str>),
-    /// The content is unknown.
     Failed {
         again: Boot,
     },
+    /// The next write is due as soon as it is possible. An event precedes that.
+    Due,
 }
 
 impl HostsFiles {
-    /// Notes that an earlier run had services.
+    /// Notes that there are names, or were some in an earlier run.
     pub fn may_be_stale(&mut self) {
         self.may_be_stale = true;
         self.is_behind = true;
@@ -63,6 +64,16 @@ impl HostsFiles {
         self.is_behind
     }
 
+    /// Returns true if all files have the present lines.
+    pub fn are_written(&self) -> bool {
+        !self.is_behind && self.files.values().all(|file| matches!(file, HostsFile::Written(_)))
+    }
+
+    /// Returns true if no file can have names. A new pod may get names that end before its addresses are known.
+    pub fn are_unused(&self) -> bool {
+        !self.may_be_stale && self.files.is_empty()
+    }
+
     /// Begins the writes that are due. `pods`: all pods with the names of services.
     pub fn drive(&mut self, pods: &[NamedPod<'_>], now: Boot, outbox: &mut Outbox) {
         let present = pods.iter().map(|one| &one.pod.uid).collect_set();
@@ -72,17 +83,19 @@ impl HostsFiles {
         self.is_behind = false;
         for one in pods {
             let is_due = match self.files.get(&one.pod.uid) {
-                None => self.may_be_stale || !one.lines.is_empty(),
+                None => self.may_be_stale,
                 Some(HostsFile::Written(lines)) => *lines != one.lines,
                 // The end of the write is an event.
                 Some(HostsFile::Writing(_)) => false,
                 Some(HostsFile::Failed { again }) => *again <= now,
+                Some(HostsFile::Due) => true,
             };
             if !is_due {
                 continue;
             }
             if free == 0 || one.is_busy {
                 self.is_behind = true;
+                self.files.insert(one.pod.uid.clone(), HostsFile::Due);
                 continue;
             }
             free -= 1;

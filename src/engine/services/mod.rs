@@ -1,12 +1,14 @@
 //! Services (Y24 to Y28): addresses that stand for the pods behind them, and their names.
 //!
-//! `allocation` gives services their addresses and node ports, which `record` keeps; `endpoints` finds what is behind
-//! them; `forwarding` makes the rules for the kernel, and `kernel_table` keeps them there; `service_names` makes the
-//! lines for the hosts files of pods, and `hosts_files` keeps them there; `shown` makes the objects that the API shows.
-//! Everything follows from the manifests and the pods: a step computes it again, and compares.
+//! `wanted` says what a service asks for, `allocation` gives it addresses and node ports, which `record` keeps, and
+//! `endpoints` finds what is behind it; `entry` is one service with all of that. `forwarding` makes the rules for the
+//! kernel, and `kernel_table` keeps them there. `service_names` makes the lines for the hosts files of pods, and
+//! `hosts_files` keeps them there. `shown` makes the objects that the API shows. Everything follows from the manifests
+//! and the pods: a step computes it again, and compares.
 
 pub mod allocation;
 pub mod endpoints;
+pub mod entry;
 pub mod forwarding;
 pub mod hosts_files;
 pub mod kernel_table;
@@ -30,8 +32,9 @@ use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
 use crate::engine::owner::Owner;
 use crate::engine::rewriting::Rewriting;
-use allocation::{Allocation, AllocationError};
-use endpoints::{ServiceEndpoint, ServicePod};
+use allocation::Allocation;
+use endpoints::ServicePod;
+use entry::ServiceEntry;
 use hosts_files::{HostsFiles, NamedPod};
 use kernel_table::KernelTable;
 use serde::{Serialize, Serializer};
@@ -87,16 +90,6 @@ struct Limits {
     names: bool,
 }
 
-#[derive(Debug)]
-pub struct ServiceEntry {
-    object: Rc<NetworkObject>,
-    pub allocation: Allocation,
-    errors: Vec<AllocationError>,
-    pub endpoints: Vec<ServiceEndpoint>,
-    /// The number of changes that the API shows.
-    version: u64,
-}
-
 impl Services {
     /// Takes the record that was found at the start. An unusable one is moved aside.
     pub fn records_found<'r>(
@@ -137,7 +130,7 @@ impl Services {
     /// Returns true if nothing is left to do for services.
     pub fn is_unused(&self) -> bool {
         let nothing_to_write = self.allocations.is_empty() && self.writing.is_done();
-        self.all.is_empty() && nothing_to_write && self.table.is_nothing() && !self.hosts.is_behind()
+        self.all.is_empty() && nothing_to_write && self.table.is_nothing() && self.hosts.are_unused()
     }
 
     /// Computes everything again.
@@ -154,6 +147,9 @@ impl Services {
         self.names = ServiceNames::of(self.all.iter(), &demand.settings.domain);
         self.variables = variables(&self.all);
         self.hosts.changed();
+        if !self.names.is_empty() {
+            self.hosts.may_be_stale();
+        }
         let limits = Limits { services: self.limits.services, table: is_cut, names: self.names.is_cut };
         report(&self.limits, &limits, outbox);
         self.limits = limits;
@@ -251,11 +247,7 @@ impl Services {
             return;
         }
         self.table.drive(now, outbox);
-        // The record says after a restart that the kernel may have a table.
-        if self.allocations.is_empty() && !self.table.is_nothing() {
-            return;
-        }
-        if self.writing.begins(now) {
+        if self.may_write() && self.writing.begins(now) {
             let key = record::KEY.to_owned();
             let change = match self.allocations.is_empty() {
                 true => RecordChange::Delete { key },
@@ -263,6 +255,12 @@ impl Services {
             };
             outbox.record(Owner::ServiceRecord, change);
         }
+    }
+
+    /// Returns true if the record can have its present content. It says after a restart that the kernel may have a
+    /// table, and that hosts files may have names.
+    fn may_write(&self) -> bool {
+        !self.allocations.is_empty() || self.table.is_nothing() && self.hosts.are_written()
     }
 
     /// Returns true if hosts files may have to be written.
@@ -324,47 +322,9 @@ impl Services {
         if self.keeps_until.is_some() {
             return self.keeps_until;
         }
-        let parts = [self.table.next_deadline(), self.writing.next_deadline(), self.hosts.next_deadline()];
+        let record = self.writing.next_deadline().filter(|_| self.may_write());
+        let parts = [self.table.next_deadline(), record, self.hosts.next_deadline()];
         parts.into_iter().flatten().min()
-    }
-}
-
-impl ServiceEntry {
-    fn new(object: Rc<NetworkObject>) -> ServiceEntry {
-        let (allocation, errors, endpoints) = (Allocation::default(), Vec::new(), Vec::new());
-        // The first version differs from that of a service which is not there.
-        ServiceEntry { object, allocation, errors, endpoints, version: 1 }
-    }
-
-    pub fn service(&self) -> &k8s::Service {
-        static EMPTY: std::sync::LazyLock<k8s::Service> = std::sync::LazyLock::new(k8s::Service::default);
-        self.object.service().unwrap_or(&EMPTY)
-    }
-
-    pub fn object(&self) -> &NetworkObject {
-        &self.object
-    }
-
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    pub fn has_selector(&self) -> bool {
-        let selector = self.service().spec.as_ref().and_then(|spec| spec.selector.as_ref());
-        selector.is_some_and(|selector| !selector.is_empty())
-    }
-
-    /// Returns true if the name of the service stands for its endpoints.
-    pub fn is_headless(&self) -> bool {
-        self.service().spec.as_ref().is_some_and(wanted::is_headless)
-    }
-
-    /// Returns the addresses for which the name of the service stands, except those of endpoints.
-    pub fn named_addresses(&self) -> Vec<IpAddr> {
-        match self.service().spec.as_ref().and_then(wanted::external_address) {
-            Some(address) => vec![address],
-            None => self.allocation.addresses.clone(),
-        }
     }
 }
 
@@ -384,7 +344,7 @@ fn variables(all: &BTreeMap<FullName, ServiceEntry>) -> services::Services {
         let Some(address) = entry.allocation.addresses.first() else { continue };
         let ports = entry.service().spec.iter().flat_map(|spec| spec.ports.iter().flatten());
         let port = |port: &k8s::ServicePort| {
-            let (protocol, number) = forwarding::protocol_and_port(port)?;
+            let (protocol, number) = wanted::protocol_and_port(port)?;
             let name = port.name.clone().unwrap_or_default();
             Some(ServicePort { name, protocol: protocol.name().to_owned(), port: number })
         };

@@ -1,7 +1,7 @@
 //! The names of services (Y27): lines for the hosts files of pods.
 
-use super::ServiceEntry;
 use super::endpoints::EndpointState;
+use super::entry::ServiceEntry;
 use crate::api::names::FullName;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -46,6 +46,10 @@ impl ServiceNames {
         }
         let of_others = text("");
         ServiceNames { of_namespaces, of_others, is_cut }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.of_namespaces.is_empty()
     }
 
     /// Returns the lines for the pods of a namespace. Empty: there are none.

@@ -1,8 +1,8 @@
 //! Services and their endpoints as objects of the API.
 
-use super::ServiceEntry;
 use super::endpoints::{EndpointState, ServiceEndpoint};
-use super::forwarding::protocol_and_port;
+use super::entry::ServiceEntry;
+use super::wanted::protocol_and_port;
 use crate::api::address_range::Family;
 use crate::api::hash::fnv1a;
 use crate::api::k8s::ServicePort;
@@ -167,11 +167,44 @@ fn target(endpoint: &ServiceEndpoint, namespace: &str) -> Option<Value> {
     Some(json!({ "kind": "Pod", "namespace": namespace, "name": *pod.name, "uid": pod.uid.to_string() }))
 }
 
+/// The endpoints with the same ports, as parts of Endpoints.
+#[derive(Default)]
+struct Subset {
+    ready: Vec<Value>,
+    not_ready: Vec<Value>,
+}
+
+impl Subset {
+    /// Returns the subset. `numbers`: the ports of the endpoints. None: it has no addresses.
+    fn shown(self, entry: &ServiceEntry, numbers: Vec<Option<u16>>) -> Option<Value> {
+        let mut subset = Map::new();
+        for (field, addresses) in [("addresses", self.ready), ("notReadyAddresses", self.not_ready)] {
+            if !addresses.is_empty() {
+                subset.insert(field.to_owned(), addresses.into());
+            }
+        }
+        if subset.is_empty() {
+            return None;
+        }
+        let of_service = entry.service().spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+        let shown = |(port, number): (&ServicePort, Option<u16>)| {
+            let mut shown = json!({ "port": number?, "protocol": port.protocol });
+            if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
+                shown["name"] = name.into();
+            }
+            Some(shown)
+        };
+        let ports: Vec<Value> = of_service.zip(numbers).filter_map(shown).collect();
+        subset.insert("ports".to_owned(), ports.into());
+        Some(Value::Object(subset))
+    }
+}
+
 /// Returns the Endpoints of a service with a selector: an older form of its EndpointSlices. It has the addresses of one
 /// family, and no endpoint that ends.
 pub fn endpoints(name: &FullName, entry: &ServiceEntry, node_name: &str) -> Value {
     let family = families(entry).first().copied().unwrap_or(Family::V4);
-    let mut groups: BTreeMap<Vec<Option<u16>>, (Vec<Value>, Vec<Value>)> = BTreeMap::new();
+    let mut groups: BTreeMap<Vec<Option<u16>>, Subset> = BTreeMap::new();
     for endpoint in &entry.endpoints {
         let Some(address) = endpoint.address(family) else { continue };
         let mut shown = json!({ "ip": address.to_string() });
@@ -182,35 +215,14 @@ pub fn endpoints(name: &FullName, entry: &ServiceEntry, node_name: &str) -> Valu
         if let Some(hostname) = &endpoint.hostname {
             shown["hostname"] = (**hostname).into();
         }
-        let (ready, not_ready) = groups.entry(endpoint.ports.clone()).or_default();
+        let subset = groups.entry(endpoint.ports.clone()).or_default();
         match endpoint.state {
-            EndpointState::Ready => ready.push(shown),
-            EndpointState::NotReady => not_ready.push(shown),
+            EndpointState::Ready => subset.ready.push(shown),
+            EndpointState::NotReady => subset.not_ready.push(shown),
             EndpointState::Terminating { .. } => {}
         }
     }
-    let ports: Vec<&ServicePort> = entry.service().spec.iter().flat_map(|spec| spec.ports.iter().flatten()).collect();
-    let subset = |(numbers, (ready, not_ready)): (Vec<Option<u16>>, (Vec<Value>, Vec<Value>))| {
-        let mut subset = Map::new();
-        for (field, addresses) in [("addresses", ready), ("notReadyAddresses", not_ready)] {
-            if !addresses.is_empty() {
-                subset.insert(field.to_owned(), addresses.into());
-            }
-        }
-        let shown = ports.iter().zip(numbers).filter_map(|(port, number)| {
-            let mut shown = json!({ "port": number?, "protocol": port.protocol });
-            if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
-                shown["name"] = name.into();
-            }
-            Some(shown)
-        });
-        let shown: Vec<Value> = shown.collect();
-        (subset.contains_key("addresses") || subset.contains_key("notReadyAddresses")).then(|| {
-            subset.insert("ports".to_owned(), shown.into());
-            Value::Object(subset)
-        })
-    };
-    let subsets: Vec<Value> = groups.into_iter().filter_map(subset).collect();
+    let subsets: Vec<Value> = groups.into_iter().filter_map(|(numbers, subset)| subset.shown(entry, numbers)).collect();
     let labels = entry.service().metadata.labels.clone().unwrap_or_default();
     json!({
         "metadata": {

@@ -1,19 +1,19 @@
 //! Which addresses and node ports a service asks for, and why it does not get them.
 
-use super::allocation::{AllocationError, Wanted, WantedAddresses, WantedPort};
-use super::forwarding::protocol_and_port;
+use super::allocation::{AllocationError, ServiceWishes, WantedAddresses, WantedPort};
 use crate::api::address_range::{AddressRange, Family};
-use crate::api::k8s::{Service, ServiceSpec};
+use crate::api::k8s::{Service, ServicePort, ServiceSpec};
 use crate::api::reason::Reason;
 use crate::api::service_settings::ServiceSettings;
+use crate::api::service_table::Protocol;
 use std::net::IpAddr;
 
 const HEADLESS: &str = "None";
 
 /// Returns what a valid service asks for.
-pub fn of(service: &Service, settings: &ServiceSettings) -> Wanted {
+pub fn of(service: &Service, settings: &ServiceSettings) -> ServiceWishes {
     let Some(spec) = &service.spec else {
-        return Wanted { addresses: WantedAddresses::None, node_ports: Vec::new() };
+        return ServiceWishes { addresses: WantedAddresses::None, node_ports: Vec::new() };
     };
     let (has_node_ports, chosen_only) = match spec.type_.as_deref() {
         Some("NodePort") => (true, false),
@@ -26,7 +26,7 @@ pub fn of(service: &Service, settings: &ServiceSettings) -> Wanted {
         (node_port.is_some() || !chosen_only).then_some(WantedPort { protocol, port: number, node_port })
     };
     let ports = spec.ports.iter().flatten().filter(|_| has_node_ports);
-    Wanted { addresses: addresses(spec, settings), node_ports: ports.filter_map(port).collect() }
+    ServiceWishes { addresses: addresses(spec, settings), node_ports: ports.filter_map(port).collect() }
 }
 
 fn addresses(spec: &ServiceSpec, settings: &ServiceSettings) -> WantedAddresses {
@@ -100,4 +100,9 @@ pub fn message(error: &AllocationError) -> String {
         AllocationError::NoAddress => "no address of serviceClusterIPRange is free; choose a larger range".to_owned(),
         AllocationError::NoPort => "no node port is free; remove services of the type NodePort".to_owned(),
     }
+}
+
+/// Returns the protocol and the number of a port of a valid service.
+pub fn protocol_and_port(port: &ServicePort) -> Option<(Protocol, u16)> {
+    Some((Protocol::of_name(port.protocol.as_deref().unwrap_or("TCP"))?, u16::try_from(port.port).ok()?))
 }

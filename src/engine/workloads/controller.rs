@@ -230,8 +230,13 @@ impl ControllerState {
     }
 
     /// Returns when a step is due without an event.
-    pub fn next_deadline(&self) -> Option<Boot> {
+    pub fn next_step(&self) -> Option<Boot> {
         let again = self.failure.as_ref().map(|failure| failure.again);
-        self.due.into_iter().chain(again).chain(self.record.next_deadline()).min()
+        self.due.into_iter().chain(again).min()
+    }
+
+    /// Returns the time of the next attempt to write the record after a failure.
+    pub fn next_write(&self) -> Option<Boot> {
+        self.record.next_deadline()
     }
 }

@@ -152,7 +152,7 @@ impl Workloads {
         // What another workload does may make room for a pod.
         let has_events = !self.touched.is_empty();
         let is_due = |state: &ControllerState| {
-            let on_time = state.next_deadline().is_some_and(|at| at <= inputs.now.boot);
+            let on_time = state.next_step().is_some_and(|at| at <= inputs.now.boot);
             on_time || has_events && state.failure().is_some()
         };
         let due = self.all.iter().filter(|(_, one)| is_due(one.get().state()));
@@ -251,8 +251,13 @@ impl Workloads {
     }
 
     pub fn next_deadline(&self) -> Option<Boot> {
-        let of_controllers = self.all.values().filter_map(|one| one.get().state().next_deadline());
-        of_controllers.chain(self.removed.next_deadline()).min()
+        let steps = self.all.values().filter_map(|one| one.get().state().next_step());
+        // A record that waits for others is written when those are.
+        let has_failed = self.all.values().any(|one| one.get().state().next_write().is_some());
+        let waiting = if has_failed { self.creators_of_unrecorded() } else { BTreeSet::new() };
+        let writes = self.all.iter().filter(|(key, _)| !waiting.contains(key));
+        let writes = writes.filter_map(|(_, one)| one.get().state().next_write());
+        steps.chain(writes).chain(self.removed.next_deadline()).min()
     }
 }
 

@@ -214,6 +214,14 @@ fn y25_a_small_range_gives_each_address_once() {
     assert_eq!(all.len(), 6, "{all:?}");
     let events = w.notices("FailedServiceAllocation");
     assert!(events.len() == 1 && events[0].contains("no address"), "{events:?}");
+    // Those that did not get the address of their name keep the other one when it is free.
+    let before: Vec<String> = (1..6).map(|i| address(&w, &format!("s{i}"))).collect();
+    w.kill_engine();
+    w.remove_service("s0");
+    w.remove_service("s6");
+    w.restart_engine();
+    w.run(25);
+    assert_eq!((1..6).map(|i| address(&w, &format!("s{i}"))).collect::<Vec<_>>(), before);
 }
 
 #[test]
@@ -236,6 +244,15 @@ fn y26_a_failure_is_repeated_and_reported_once() {
     w.rules.error = None;
     w.run(61);
     assert_eq!((w.places(&to).len(), w.notices("ServiceRulesApplied").len()), (3, 1));
+    // The record stays as long as the kernel may have rules.
+    w.rules.error = Some("nft fails".to_owned());
+    w.remove_service("web");
+    w.run(5);
+    assert_eq!((records(&w), w.rules.table.is_empty()), (1, false));
+    w.restart_engine();
+    w.rules.error = None;
+    w.run(30);
+    assert_eq!((records(&w), w.rules.table.is_empty()), (0, true));
 }
 
 #[test]
@@ -344,6 +361,7 @@ fn y28_a_service_without_a_selector_has_the_endpoints_of_slices() {
     let to = format!("{}:80", address(&w, "printer"));
     assert!(w.places(&to).is_empty());
     let endpoints = "endpoints: [{addresses: [192.0.2.9]}, {addresses: [192.0.2.10], conditions: {ready: false}}]";
+    w.define_slice("other-1", "other", "ports: [{port: 631}], endpoints: [{addresses: [192.0.2.8]}]");
     w.define_slice("printer-1", "printer", &format!("ports: [{{port: 631}}], {endpoints}"));
     w.run(1);
     assert_eq!(w.places(&to), BTreeSet::from(["192.0.2.9:631".to_owned()]));

@@ -77,7 +77,8 @@ impl World {
         // A story would not end.
         assert!(self.chaos.is_some() || steps_now < 50_000, "{steps_now} steps at one moment");
         if self.chaos.is_some() && steps_now > 5000 {
-            self.checks.fail("effects are bounded", "5000 steps at one moment".into());
+            let due: Vec<_> = self.engine.deadlines().into_iter().filter(|(_, at)| at.0 <= self.clock.now).collect();
+            self.checks.fail("effects are bounded", format!("5000 steps at one moment; due: {due:?}"));
         }
         self.checks.pods_of_workloads(&self.engine);
         if !self.engine.is_cordoned() {

@@ -99,11 +99,15 @@ impl World {
     pub fn services_agree(&self) -> Judged {
         self.rules_agree()?;
         for view in self.engine.pods() {
-            let runs = view.status.phase.as_deref() == Some("Running") && view.deletion.is_none();
+            // (A pod whose sandbox is dead has no address.)
+            let has_address = view.status.pod_ip.is_some() && view.deletion.is_none();
+            let runs = view.status.phase.as_deref() == Some("Running") && has_address;
             let expected = self.engine.services().names_for(view.pod);
             if runs && !view.pod.host_network() {
                 let found = self.rules.hosts.get(&view.pod.uid).cloned().unwrap_or_default();
-                unless(found == expected, "Y27", || format!("{} has the names {found:?}", view.pod.name))?;
+                unless(found == expected, "Y27", || {
+                    format!("{} has the names {found:?}, not {expected:?}", view.pod.name)
+                })?;
             }
         }
         Ok(())

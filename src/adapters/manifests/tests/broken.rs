@@ -56,9 +56,9 @@ fn d2_a_broken_document_keeps_its_last_good_version_and_the_others_are_updated()
     assert_eq!(lab.events(), None);
     assert_eq!(lab.desired(), ["a", "b"]);
     // A document that is clearly not a pod is not treated as a broken pod.
-    lab.place("x.yaml", &file(&[&a, "apiVersion: v1\nkind: Service\nmetadata: {name: b}\n"]));
+    lab.place("x.yaml", &file(&[&a, "apiVersion: v1\nkind: Ingress\nmetadata: {name: b}\n"]));
     assert_eq!(lab.events(), some(&["a"]));
-    assert_eq!(lab.problems(), ["M/x.yaml:7: kind: Service is not supported yet"]);
+    assert_eq!(lab.problems(), ["M/x.yaml:7: kind: Ingress is not supported yet"]);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Validation of the addresses of a Service inside the machine, and of their families.
 
-use super::is_headless;
 use crate::api::k8s::ServiceSpec;
 use crate::api::problem::{At, Faults};
 use crate::api::validate::address;
@@ -75,4 +74,9 @@ fn families(spec: &ServiceSpec, at: At<'_>, faults: &mut Faults) {
             }
         }
     }
+}
+
+/// Reports whether the Service has no address of its own.
+pub(super) fn is_headless(spec: &ServiceSpec) -> bool {
+    spec.cluster_ips.as_deref().is_some_and(|addresses| matches!(addresses, [only] if only == "None"))
 }

@@ -1,6 +1,6 @@
 //! Validation of the ports of a Service.
 
-use super::is_headless;
+use super::cluster_ips::is_headless;
 use crate::api::k8s::{IntOrString, ServicePort, ServiceSpec};
 use crate::api::problem::{At, Faults};
 use crate::api::validate::complaints::{complain, one_of};

@@ -220,6 +220,11 @@ impl ManifestFiles {
         !self.unsettled.is_empty()
     }
 
+    /// Returns the latest time until which such files are waited for.
+    pub fn settle_until(&self) -> Option<Boot> {
+        self.unsettled.values().max().copied()
+    }
+
     fn take_file(&mut self, report: FileReport, setting: &Setting<'_>, outbox: &mut Outbox) {
         let FileReport { name, recorded, content, credentials } = report;
         let waits_until = self.unsettled.remove(&name).unwrap_or(setting.now.boot + SETTLING);

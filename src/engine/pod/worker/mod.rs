@@ -44,7 +44,7 @@ mod ops;
 mod outdated;
 mod pod_record;
 mod preparation;
-pub mod probing;
+mod probing;
 mod pull;
 mod pulling;
 mod recording;
@@ -127,7 +127,7 @@ pub struct Worker {
     deadline: Option<ActiveDeadline>,
     ops: Operations,
     pub sandbox: Sandbox,
-    containers: Containers,
+    pub containers: Containers,
     stops: Stops,
     pub volumes: Volumes,
     pub in_place: InPlace,

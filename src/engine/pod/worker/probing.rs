@@ -1,6 +1,5 @@
 //! Probes of a worker's running containers: requests the due probes and applies their verdicts (a restart, `ready`).
 
-use super::Worker;
 use super::ops::{BackgroundOp, Operations};
 use super::restarting::after_failure;
 use super::state::State;
@@ -20,11 +19,6 @@ use crate::engine::pod::plan::observed;
 use crate::engine::probe::{Judged, Kind, Probes, Verdict};
 use std::rc::Rc;
 use std::time::Duration;
-
-/// Returns true if it is not known yet whether the pod is ready: its probes have no verdicts in this run of Wherry.
-pub fn is_undecided(worker: &Worker) -> bool {
-    worker.containers.probes.are_undecided()
-}
 
 /// Requests the due probes. As in a kubelet, the readiness probes of a pod that is being stopped still run, so that
 /// clients see its state.
