@@ -1,8 +1,8 @@
-//! Has a helper change or check the rules of services in the kernel.
+//! Has a helper change or check the rules of services in the kernel, or the conversations that it remembers.
 
-use crate::adapters::service_table::KernelPlace;
+use crate::adapters::service_table::{KernelPlace, udp_flows};
 use crate::api::printable;
-use crate::api::service_table::ServiceTable;
+use crate::api::service_table::{ServiceTable, UdpFlows};
 use crate::api::uid;
 use crate::config::Config;
 use crate::engine::effect::ServiceTableCall;
@@ -29,6 +29,13 @@ pub(super) fn place(config: &Config) -> KernelPlace {
     KernelPlace { name, marker: config.socket.with_file_name(MARKER) }
 }
 
+/// What a helper does. A table in an effect is shared with the engine, which is not possible between threads.
+enum TableJob {
+    Apply(ServiceTable),
+    Check(ServiceTable),
+    Forget(UdpFlows),
+}
+
 /// Returns the job of a helper that carries out a call. It ends at the timeout. The result of a check is whether the
 /// kernel has the table.
 pub(super) fn job(
@@ -36,14 +43,18 @@ pub(super) fn job(
     timeout: Duration,
     place: &KernelPlace,
 ) -> impl FnOnce() -> Result<Option<bool>, OpError> + Send + 'static {
-    // A table in an effect is shared with the engine, which is not possible between threads.
-    let (table, changes) = match call {
-        ServiceTableCall::Apply { table } => (ServiceTable::clone(table), true),
-        ServiceTableCall::Check { table } => (ServiceTable::clone(table), false),
+    let job = match call {
+        ServiceTableCall::Apply { table } => TableJob::Apply(ServiceTable::clone(table)),
+        ServiceTableCall::Check { table } => TableJob::Check(ServiceTable::clone(table)),
+        ServiceTableCall::Forget { flows } => TableJob::Forget(UdpFlows::clone(flows)),
     };
     let place = place.clone();
-    move || match changes {
-        true => place.apply(&table, timeout).map(|()| None).map_err(OpError::Unknown),
-        false => place.is_in_force(&table, timeout).map(Some).map_err(OpError::Unknown),
+    move || {
+        let result = match job {
+            TableJob::Apply(table) => place.apply(&table, timeout).map(|()| None),
+            TableJob::Check(table) => place.is_in_force(&table, timeout).map(Some),
+            TableJob::Forget(flows) => udp_flows::forget(&flows, timeout).map(|()| None),
+        };
+        result.map_err(OpError::Unknown)
     }
 }

@@ -1,5 +1,6 @@
 //! What the kernel does with the packets to services: one table of rules, which is replaced as a whole.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 /// The transport protocol of a port.
@@ -67,9 +68,39 @@ pub enum Balance {
     ByClient(Vec<SocketAddr>),
 }
 
+/// Conversations over UDP. The kernel remembers where each goes, also after a change of the rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct UdpFlows {
+    /// Those that go to these endpoints.
+    pub endpoints: BTreeSet<IpAddr>,
+    /// Those to these ports of the machine.
+    pub ports: BTreeSet<u16>,
+}
+
+impl UdpFlows {
+    pub fn is_empty(&self) -> bool {
+        self.endpoints.is_empty() && self.ports.is_empty()
+    }
+}
+
 impl ServiceTable {
+    /// Returns the endpoints and the node ports of the rules for UDP.
+    pub fn udp(&self) -> UdpFlows {
+        let all = || self.forwards.iter().filter(|one| one.protocol == Protocol::Udp);
+        let port = |entrance: &Entrance| if let Entrance::NodePort(port) = entrance { Some(*port) } else { None };
+        UdpFlows {
+            endpoints: all().flat_map(|one| one.to.places()).map(SocketAddr::ip).collect(),
+            ports: all().flat_map(|one| &one.from).filter_map(port).collect(),
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty() && self.forwards.is_empty()
+    }
+
+    /// Returns true if some connections go to this address.
+    pub fn leads_to(&self, address: IpAddr) -> bool {
+        self.forwards.iter().any(|one| one.to.places().iter().any(|place| place.ip() == address))
     }
 }
 

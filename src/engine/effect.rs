@@ -18,7 +18,7 @@ use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
 use crate::api::registry_credentials::Credential;
-use crate::api::service_table::ServiceTable;
+use crate::api::service_table::{ServiceTable, UdpFlows};
 use crate::api::source::Source;
 use crate::api::user_namespace::IdRange;
 use crate::api::volume::Volume;
@@ -389,6 +389,8 @@ pub enum ServiceTableCall {
     Apply { table: Rc<ServiceTable> },
     /// Check whether the kernel has this table. Answer: `TableInForce`.
     Check { table: Rc<ServiceTable> },
+    /// Have the kernel forget these conversations, so that the rules decide again. Answer: `Ok`.
+    Forget { flows: Rc<UdpFlows> },
 }
 
 /// Calls about the directories of claims. No part of a path below the directory of the class may be a link.

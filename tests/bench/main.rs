@@ -2,7 +2,7 @@
 //! run, and the limits of the project. All values are measured from outside: timestamps and log of the runtime, /proc,
 //! strace. During a measurement the bench sends Wherry no request, except /healthz for the start and /pods for the soak test.
 //!
-//! `make bench ARGS="latency idle shutdown crowd size backoff engine probes volumes workloads wear kubectl cluster"` selects parts; `cluster`, or one of its parts (`cluster-node`,
+//! `make bench ARGS="latency idle shutdown crowd size backoff engine probes volumes workloads services wear kubectl cluster"` selects parts; `cluster`, or one of its parts (`cluster-node`,
 //! `cluster-back`, `cluster-crowd`, `cluster-soak`, `cluster-wear`), runs only if it is selected. `WHERRY_BENCH_WINDOW` is
 //! the length of an idle measurement in seconds (60), `WHERRY_BENCH_STREAM` that of a stream in MB (256). `make bench ARGS=engine`
 //! needs no runtime.
@@ -29,6 +29,7 @@ mod kubectl;
 mod latency;
 mod probes;
 mod process;
+mod services;
 mod shutdown;
 mod soak;
 mod table;
@@ -75,6 +76,9 @@ fn main() {
     }
     if asked("workloads") {
         workloads::workloads(&mut table);
+    }
+    if asked("services") {
+        services::services(&mut table);
     }
     if asked("wear") {
         wear::wear(&mut table);

@@ -11,11 +11,20 @@ pub fn now() -> i64 {
 
 /// CPU time in seconds, including threads that have ended. The resolution is 10 ms.
 pub fn cpu_of_all(pid: u32) -> f64 {
+    ticks(pid, 11) + ticks(pid, 12)
+}
+
+/// CPU time in seconds of the programs that the process ran and that have ended. The resolution is 10 ms.
+pub fn cpu_of_programs(pid: u32) -> f64 {
+    ticks(pid, 13) + ticks(pid, 14)
+}
+
+/// A field of the process, in seconds.
+fn ticks(pid: u32, field: usize) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
     // The command name may contain spaces and parentheses, so the fields start after the last `) `.
     let fields: Vec<&str> = stat.rsplit(") ").next().expect("fields").split(' ').collect();
-    let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
-    (ticks(11) + ticks(12)) / rustix::param::clock_ticks_per_second() as f64
+    fields[field].parse::<f64>().expect("a number") / rustix::param::clock_ticks_per_second() as f64
 }
 
 /// CPU time in seconds of the current threads. The resolution is 1 ns.

@@ -72,7 +72,7 @@ fn measure(pods: usize, kind: Kind) -> Measured {
     Measured { start, at_rest }
 }
 
-fn at_rest(pid: u32) -> (f64, f64) {
+pub fn at_rest(pid: u32) -> (f64, f64) {
     std::thread::sleep(Duration::from_secs(5));
     let (before, begun) = (process::cpu(pid), Instant::now());
     std::thread::sleep(window());
@@ -80,7 +80,7 @@ fn at_rest(pid: u32) -> (f64, f64) {
     (process::memory(pid).anonymous, minute)
 }
 
-fn text(namespace: &str, replicas: usize) -> String {
+pub fn text(namespace: &str, replicas: usize) -> String {
     let pod: String = TRAP.lines().map(|line| format!("    {line}\n")).collect();
     format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: {namespace}}}\nspec:\n  \

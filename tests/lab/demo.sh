@@ -13,6 +13,8 @@ BUILT=${CARGO_TARGET_DIR:-$PROJECT/target}/release/wherry
 WHERRY=${WHERRY:-$BUILT}
 PORT=18080
 KUBECTL_PORT=16443
+# The node port of the Service in packaging/examples/shop.yaml.
+SHOP_PORT=30080
 # The path of a kubectl; empty if there is none.
 KUBECTL=${KUBECTL:-}
 export WHERRY_LAB_CGROUP=/wherry-demo
@@ -45,6 +47,7 @@ stop_agent() {
 
 fail() {
 	say
+	touch "$DEMO/stop" 2>/dev/null || true
 	say "demo: $*"
 	if [ -f "$DEMO/wherry.log" ]; then
 		say "--- the end of $DEMO/wherry.log"
@@ -83,6 +86,8 @@ gone() { [ -z "$(line "$1")" ]; }
 # A pod's directory is removed last, after its volumes.
 no_directories() { [ -z "$(ls -A "$DEMO/root/pods")" ]; }
 no_pods() { [ -z "$(pods -o name)" ]; }
+# The file exists as long as the kernel may have the rules of the Services.
+no_rules() { [ ! -e "$RUN/service-rules" ]; }
 # `page PATH` prints a page of the web server.
 page() { env -u http_proxy -u HTTP_PROXY "$(static_busybox)" wget -q -O - "http://127.0.0.1:$PORT/$1"; }
 
@@ -127,11 +132,61 @@ END
 # The time in milliseconds.
 now() { echo $(($(date +%s%N) / 1000000)); }
 
-# `edit_web EXPRESSION` changes the manifest of the web server with sed.
-edit_web() {
-	sed "$1" "$DEMO/manifests/web.yaml" >"$DEMO/manifests/.web.yaml.new"
-	mv "$DEMO/manifests/.web.yaml.new" "$DEMO/manifests/web.yaml"
+# `edit FILE EXPRESSION` changes a manifest with sed.
+edit() {
+	sed "$2" "$DEMO/manifests/$1" >"$DEMO/manifests/.$1.new"
+	mv "$DEMO/manifests/.$1.new" "$DEMO/manifests/$1"
 }
+edit_web() { edit web.yaml "$1"; }
+
+# The address of this machine on the bridge of the pods.
+own_address() { ip -4 -o addr show wy-demo | awk '{ sub("/.*", "", $4); print $4; exit }'; }
+# `shop` prints the page of the shop, through the node port of its Service.
+shop() { env -u http_proxy -u HTTP_PROXY timeout 5 "$(static_busybox)" wget -q -O - "http://$(own_address):$SHOP_PORT/"; }
+shop_shows() { shop | grep -q "^$1 of the shop"; }
+# The pods of the shop: all, or those that are ready.
+shop_pods() { pods | awk '$1 ~ /^shop-/ || $2 ~ /^shop-/' | grep -c "${1:-.}" || true; }
+
+# Sends requests without a pause until the file stop exists. The file requests has the first word of each page.
+send_requests() {
+	until [ -e "$DEMO/stop" ]; do
+		shop | grep -o '^v[0-9]* of the shop' || echo lost
+	done >"$DEMO/requests"
+}
+
+show_application() {
+	local since before requests lost client
+	title 'an application: a Deployment of two replicas, a Service, and a claim for their data'
+	until_true 60 'the shop answers' shop_shows v1
+	both() { [ "$(shop_pods 1/1)" = 2 ]; }
+	until_true 60 'both pods are ready' both
+	echo "   \$ wget -q -O - http://$(own_address):$SHOP_PORT/"
+	printf '   %s\n' "$(shop)"
+
+	title 'a new version of the application, while a client sends requests without a pause'
+	rm -f "$DEMO/stop"
+	send_requests &
+	client=$!
+	sleep 1
+	since=$(now) before=$(shop_starts v2)
+	edit shop.yaml 's/value: v1/value: v2/'
+	new_version() { [ "$(shop_pods)" = 2 ] && both && [ "$(shop_starts v2)" -ge $((before + 2)) ]; }
+	until_true 120 'both pods have the new version' new_version
+	echo "   replaced after $(($(now) - since)) ms"
+	sleep 1
+	touch "$DEMO/stop"
+	wait "$client" || true
+	requests=$(wc -l <"$DEMO/requests")
+	lost=$(grep -c lost "$DEMO/requests" || true)
+	printf '   %s requests: %s of v1, %s of v2, %s lost\n' "$requests" "$(grep -c v1 "$DEMO/requests" || true)" \
+		"$(grep -c v2 "$DEMO/requests" || true)" "$lost"
+	[ "$lost" = 0 ] || fail 'requests were lost'
+	echo "   \$ cat $(shop_data | sed "s|^$PROJECT/||")/starts"
+	sed 's/^/   /' "$(shop_data)/starts"
+}
+# The directory of the claim, and how many pods of a version have started.
+shop_data() { dirname "$(find "$DEMO/root" -name starts | head -n 1)"; }
+shop_starts() { grep -c " with $1\$" "$(shop_data)/starts" || true; }
 
 up_as_root() {
 	local file before after id since sudo=
@@ -195,6 +250,7 @@ up_as_root() {
 	rm "$DEMO/manifests/worker.yaml"
 	until_true 120 'the worker is gone' gone worker
 	show_pods
+	show_application
 	# A helper thread of the removal may still be working.
 	sleep 0.5
 
@@ -205,7 +261,7 @@ up_as_root() {
    list      ${sudo}${WHERRY#"$PROJECT"/} pods --socket $SOCKET
              ${sudo}${WHERRY#"$PROJECT"/} status --socket $SOCKET
    change    add, edit or delete a manifest in .demo/manifests/ (for example packaging/examples/worker.yaml)
-   open      http://127.0.0.1:$PORT/pages/greeting
+   open      http://127.0.0.1:$PORT/pages/greeting and http://$(own_address):$SHOP_PORT/
    logs      .demo/wherry.log; the pods: .demo/log/pods/
    one thread: ls /proc/$(agent_pid)/task ($(find "/proc/$(agent_pid)/task" -mindepth 1 -maxdepth 1 | wc -l)), $(awk '/^RssAnon/ { anonymous = $2 } /^VmRSS/ { resident = $2 } END { print anonymous, "kB anonymous,", resident, "kB resident" }' "/proc/$(agent_pid)/status")
    stop      make demo-down
@@ -231,7 +287,7 @@ show_kubectl() {
 	kube() { env -u https_proxy -u HTTPS_PROXY "$KUBECTL" --kubeconfig "$DEMO/kubeconfig" "$@"; }
 	until_true 60 'kubectl gets an answer' kube get nodes
 	local command
-	for command in 'get nodes' 'get pods' 'exec web -- cat /proc/1/comm'; do
+	for command in 'get nodes' 'get deployments,services,pvc' 'get pods' 'exec web -- cat /proc/1/comm'; do
 		echo "   \$ kubectl $command"
 		# shellcheck disable=SC2086
 		kube $command | sed 's/^/   /'
@@ -243,7 +299,7 @@ down_as_root() {
 	if agent_pid >/dev/null; then
 		rm -f "$DEMO"/manifests/* "$DEMO"/manifests/.[!.]*
 		for _ in $(seq 1 1200); do
-			if ! agent_pid >/dev/null || { no_pods && no_directories; } 2>/dev/null; then break; fi
+			if ! agent_pid >/dev/null || { no_pods && no_directories && no_rules; } 2>/dev/null; then break; fi
 			sleep 0.2
 		done
 		stop_agent

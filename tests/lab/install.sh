@@ -33,6 +33,7 @@ look_for_runtime() {
 	have iptables || want iptables
 	have ip || want iproute2
 	[ -x /usr/sbin/nft ] || want nftables
+	[ -x /usr/sbin/conntrack ] || want conntrack
 	have strace || want strace
 	have docker-registry || want docker-registry
 	have openssl || want openssl

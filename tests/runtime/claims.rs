@@ -148,7 +148,9 @@ fn y22_read_only_sub_paths_ephemeral_volumes_and_one_pod_at_a_time() {
     let one = claim("one", "").replace("ReadWriteOnce", "ReadWriteOncePod");
     apply(&k, "claims", &[claim("data", ""), one].join("---\n"));
     apply(&k, "web", &user("web", "data", "mkdir -p /data/www; echo page > /data/www/index", ""));
-    agent.wait("the page is written", |a| directory(a, "data").join("www/index").exists());
+    // (A file exists before its content.)
+    let page = directory(&agent, "data").join("www/index");
+    agent.wait("the page is written", |_| fs::read_to_string(&page).is_ok_and(|text| text == "page\n"));
     let reader = user("reader", "data", "cat /data/index; touch /data/x || echo read-only", "")
         .replace("mountPath: /data", "mountPath: /data, subPath: www")
         .replace("claimName: data", "claimName: data, readOnly: true");

@@ -7,18 +7,17 @@ use crate::support::lab::Runtime;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::process::Command;
+use std::net::{TcpStream, UdpSocket};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 const IMAGE: &str = "localhost/busybox:1.35";
 
-/// A Deployment of web servers that answer with a version and the names of their pods. On a signal, a server answers
-/// for another second.
+/// A Deployment of web servers that answer with a version and the names of their pods. On a signal, a server accepts no
+/// more connections, and ends the requests that it has.
 fn servers(name: &str, replicas: u32, version: &str) -> String {
     let run = format!(
-        "mkdir /w; echo {version} $(hostname) > /w/name; httpd -p 8080 -h /w; trap 'sleep 1; exit' TERM; while true; do \
-         sleep 0.1; done"
+        "mkdir /w; echo {version} $(hostname) > /w/name; httpd -f -p 8080 -h /w & trap 'kill $!; sleep 1; exit' TERM; wait"
     );
     format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}}}\nspec:\n  replicas: {replicas}\n  selector: \
@@ -196,6 +195,105 @@ fn y26_rules_that_a_firewall_removes_and_pods_that_are_not_ready() {
     assert!(k.ok(&["get", "events", "-A"]).contains("ServiceRulesLost"));
 }
 
+/// A process that ends when this is dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Another machine: a network namespace with a cable to this one. Dropping it removes both.
+struct Machine {
+    keeper: Process,
+}
+
+impl Machine {
+    /// This machine has the address `NETWORK.1` on the cable, and the other one `NETWORK.2`.
+    fn connect(name: &str, network: &str) -> Machine {
+        let process = Command::new("unshare").args(["-n", "sleep", "1000"]).spawn().expect("unshare");
+        let machine = Machine { keeper: Process(process) };
+        let pid = machine.keeper.0.id().to_string();
+        let name_of_process = || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        while name_of_process() != "sleep\n" {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let here = format!(
+            "ip link add {name} type veth peer name eth0 netns {pid} && ip addr add {network}.1/24 dev {name} && ip link set \
+             {name} up"
+        );
+        let output = Command::new("sh").args(["-c", &here]).output().expect("sh");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        machine.run(&format!("ip addr add {network}.2/24 dev eth0 && ip link set eth0 up && ip link set lo up"));
+        machine
+    }
+
+    fn command(&self, script: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.keeper.0.id().to_string(), "-n", "sh", "-c", script]);
+        command
+    }
+
+    fn serve(&self, script: &str) -> Process {
+        Process(self.command(script).spawn().expect("nsenter"))
+    }
+
+    fn run(&self, script: &str) -> String {
+        let output = self.command(script).output().expect("nsenter");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+#[test]
+fn y28_a_client_outside_reaches_a_server_outside() {
+    let (agent, k) = agent("outside", "10.97.6.0/24");
+    let (client, server) = (Machine::connect("wy-client", "10.98.1"), Machine::connect("wy-server", "10.98.2"));
+    // The server has no route to the client.
+    client.run("ip route add default via 10.98.1.1");
+    let _serves = server.serve("exec busybox nc -ll -p 8080 -e echo outside");
+    apply(&k, "printer", &service("printer", "type: NodePort, ports: [{port: 80}]"));
+    apply(&k, "slice", &slice("printer", "port: 8080", "10.98.2.2"));
+    let port = k.ok(&["get", "svc", "printer", "-o", "jsonpath={.spec.ports[0].nodePort}"]);
+    let ask = format!("timeout 2 busybox nc 10.98.1.1 {port} </dev/null");
+    agent.wait("the server answers the client", |_| client.run(&ask).trim() == "outside");
+}
+
+#[test]
+fn y26_a_conversation_over_udp_goes_on_with_the_next_endpoint() {
+    const ECHO: &str = "exec perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(LocalPort => 5000, Proto => \"udp\") or \
+                        die; while ($s->recv($d, 100)) { $s->send($ARGV[0]) }' ";
+    let (agent, k) = agent("udp", "10.97.7.0/24");
+    let (first, second) = (Machine::connect("wy-first", "10.98.3"), Machine::connect("wy-second", "10.98.4"));
+    let _serve = (first.serve(&format!("{ECHO} first")), second.serve(&format!("{ECHO} second")));
+    apply(&k, "log", &service("log", "type: NodePort, ports: [{port: 514, protocol: UDP}]"));
+    let port: u16 = k.ok(&["get", "svc", "log", "-o", "jsonpath={.spec.ports[0].nodePort}"]).parse().expect("a port");
+    let client = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    client.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+    // The client never pauses. It begins before there is an endpoint.
+    let ask = || {
+        let mut answer = [0; 100];
+        client.send_to(b"?", ("10.98.3.1", port)).ok()?;
+        let length = client.recv(&mut answer).ok()?;
+        Some(String::from_utf8_lossy(&answer[..length]).into_owned())
+    };
+    assert!((0..5).all(|_| ask().is_none()));
+    apply(&k, "slice", &slice("log", "port: 5000, protocol: UDP", "10.98.3.2"));
+    agent.wait("the first server answers", |_| ask().as_deref() == Some("first"));
+    apply(&k, "slice", &slice("log", "port: 5000, protocol: UDP", "10.98.4.2"));
+    agent.wait("the second server answers", |_| ask().as_deref() == Some("second"));
+}
+
+/// An EndpointSlice with one address.
+fn slice(service: &str, port: &str, address: &str) -> String {
+    format!(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {service}-1, labels: \
+         {{kubernetes.io/service-name: {service}}}}}\naddressType: IPv4\nports: [{{{port}}}]\nendpoints: [{{addresses: \
+         [{address}]}}]\n"
+    )
+}
+
 #[test]
 fn y27_y28_headless_services_and_services_of_slices() {
     let (agent, k) = agent("headless", "10.97.4.0/24");
@@ -210,12 +308,7 @@ fn y27_y28_headless_services_and_services_of_slices() {
     agent.wait("the client knows one pod", |_| resolved(&k, "client", "web").len() == 1);
     let pod = ready().pop_first().expect("an address");
     apply(&k, "db", &service("db", "ports: [{port: 80}]"));
-    let slice = format!(
-        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: db-1, labels: \
-         {{kubernetes.io/service-name: db}}}}\naddressType: IPv4\nports: [{{port: 8080}}]\nendpoints: [{{addresses: \
-         [{pod}]}}]\n"
-    );
-    apply(&k, "slice", &slice);
+    apply(&k, "slice", &slice("db", "port: 8080", &pod));
     let to = k.ok(&["get", "svc", "db", "-o", "jsonpath={.spec.clusterIP}"]);
     agent.wait("the service of the slice answers", |_| said(&k, "client", &to, 80).is_some());
     for (text, part) in [

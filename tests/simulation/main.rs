@@ -35,7 +35,7 @@ mod world;
 
 #[test]
 fn seeds() {
-    lives(random::Lives::Alone, 5000);
+    lives(random::Lives::Alone, 3000);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn member_seeds() {
 
 #[test]
 fn workload_seeds() {
-    lives(random::Lives::Workloads, 1000);
+    lives(random::Lives::Workloads, 500);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod program;
 mod script;
 #[cfg(test)]
 mod tests;
+pub mod udp_flows;
 
 use script::{script, version};
 
@@ -133,11 +134,6 @@ impl Nft {
 
 /// Describes the failure of `nft`, and the remedy.
 fn failure(end: &EndOfProgram) -> String {
-    // These lines of nft mark a place in the line above.
-    let is_mark = |line: &&str| line.chars().all(|c| matches!(c, ' ' | '^' | '~'));
-    let lines = end.errors.lines().filter(|line| !is_mark(line)).take(SHOWN_LINES);
-    let lines: Vec<String> =
-        lines.map(|line| printable::line(printable::cut(line.trim(), SHOWN_BYTES)).into()).collect();
     let remedy = match end.errors.contains("Operation not permitted") {
         true => "run Wherry as root, with CAP_NET_ADMIN",
         false => {
@@ -145,5 +141,15 @@ fn failure(end: &EndOfProgram) -> String {
                   nft_fib_inet and nft_reject_inet)"
         }
     };
-    format!("nft failed with {}: {}; {remedy}", end.status, lines.join(" | "))
+    format!("nft failed with {}: {}; {remedy}", end.status, text_of_failure(end))
+}
+
+/// Returns the first lines of the error output.
+fn text_of_failure(end: &EndOfProgram) -> String {
+    // These lines of nft mark a place in the line above.
+    let is_mark = |line: &&str| line.chars().all(|c| matches!(c, ' ' | '^' | '~'));
+    let lines = end.errors.lines().filter(|line| !is_mark(line)).take(SHOWN_LINES);
+    let lines: Vec<String> =
+        lines.map(|line| printable::line(printable::cut(line.trim(), SHOWN_BYTES)).into()).collect();
+    lines.join(" | ")
 }

@@ -70,6 +70,9 @@ impl RunningCommand {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         let child = command.spawn().map_err(|e| match e.kind() {
             ErrorKind::NotFound if name == "nft" => "nft is not installed; install the package nftables".to_owned(),
+            ErrorKind::NotFound if name == "conntrack" => {
+                "conntrack is not installed; install the package conntrack (Fedora: conntrack-tools)".to_owned()
+            }
             ErrorKind::NotFound => format!("{name} is not installed"),
             _ => format!("failed to start {name}: {e}"),
         })?;

@@ -1,7 +1,7 @@
 //! The input of `nft` that replaces the table of the services as a whole.
 //!
-//! A connection to a service gets its destination before routing. Connections between pods also get the source address
-//! of this machine, so that the answers pass this machine.
+//! A connection to a service gets its destination before routing. Connections between pods, and those to endpoints that
+//! are no pods, also get the source address of this machine, so that the answers pass this machine.
 
 use crate::api::address_range::Family;
 use crate::api::ordered::CollectOrdered;
@@ -10,7 +10,7 @@ use crate::api::service_table::{Balance, Entrance, Forward, Protocol, ServiceTab
 use crate::api::uid::digest_of_bytes;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The rules that do not depend on the services.
 ///
@@ -34,6 +34,8 @@ const FIXED: &str = "  \
     type nat hook postrouting priority srcnat - 1;
     ct status dnat ip saddr @pods4 ip daddr @pods4 masquerade
     ct status dnat ip6 saddr @pods6 ip6 daddr @pods6 masquerade
+    ct status dnat ip daddr @outside4 masquerade
+    ct status dnat ip6 daddr @outside6 masquerade
   }
   chain unmatched {
     meta l4proto tcp reject with tcp reset
@@ -125,7 +127,7 @@ fn rules(table: &ServiceTable, name: &str) -> String {
 /// Adds the sets and the empty maps of a family.
 fn add_sets(text: &mut String, table: &ServiceTable, family: Family) {
     let (end, address) = (digit(family), address_type(family));
-    for (name, addresses) in [("addresses", &table.addresses), ("pods", &table.pods)] {
+    for (name, addresses) in [("addresses", &table.addresses), ("pods", &table.pods), ("outside", &outside(table))] {
         let _ = write!(text, "  set {name}{end} {{ type {address};");
         let of_family = addresses.iter().filter(|address| Family::of(**address) == family).collect_set();
         for (index, address) in of_family.iter().enumerate() {
@@ -135,6 +137,13 @@ fn add_sets(text: &mut String, table: &ServiceTable, family: Family) {
     }
     let _ = writeln!(text, "  map entrances{end} {{ type {address} . inet_proto . inet_service : verdict; }}");
     let _ = writeln!(text, "  map ports{end} {{ type inet_proto . inet_service : verdict; }}");
+}
+
+/// Returns the addresses of the endpoints that are not pods with a network of their own.
+fn outside(table: &ServiceTable) -> Vec<IpAddr> {
+    let pods: BTreeSet<IpAddr> = table.pods.iter().copied().collect();
+    let places = table.forwards.iter().flat_map(|forward| forward.to.places());
+    places.map(SocketAddr::ip).filter(|address| !pods.contains(address)).collect()
 }
 
 /// Returns the family of all addresses of a forward, or nothing if they differ or if there are no places.

@@ -105,10 +105,12 @@ delete table inet wherry
 table inet wherry {
   set addresses4 { type ipv4_addr; elements = { 10.96.0.1, 10.96.0.10 } }
   set pods4 { type ipv4_addr; elements = { 10.1.0.1, 10.1.0.2 } }
+  set outside4 { type ipv4_addr; }
   map entrances4 { type ipv4_addr . inet_proto . inet_service : verdict; }
   map ports4 { type inet_proto . inet_service : verdict; }
   set addresses6 { type ipv6_addr; elements = { fd00::1 } }
   set pods6 { type ipv6_addr; elements = { fd01::1 } }
+  set outside6 { type ipv6_addr; elements = { fd01::2 } }
   map entrances6 { type ipv6_addr . inet_proto . inet_service : verdict; }
   map ports6 { type inet_proto . inet_service : verdict; }
   chain forward-0 { meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.1.0.1 . 8080, 1 : 10.1.0.2 . 8080 }; }
@@ -129,6 +131,8 @@ table inet wherry {
     type nat hook postrouting priority srcnat - 1;
     ct status dnat ip saddr @pods4 ip daddr @pods4 masquerade
     ct status dnat ip6 saddr @pods6 ip6 daddr @pods6 masquerade
+    ct status dnat ip daddr @outside4 masquerade
+    ct status dnat ip6 daddr @outside6 masquerade
   }
   chain unmatched {
     meta l4proto tcp reject with tcp reset

@@ -12,7 +12,6 @@ use crate::engine::pod::worker::{State, Worker};
 use crate::engine::services::endpoints::ServicePod;
 use crate::engine::services::hosts_files::NamedPod;
 use crate::engine::services::{ServiceDemand, Services, knows_names};
-use std::net::IpAddr;
 use std::rc::Rc;
 
 impl Engine {
@@ -57,6 +56,18 @@ impl Engine {
         if shared.services.take_changed() {
             outbox.push(Effect::PublishServices);
         }
+        self.continue_stops();
+    }
+
+    /// Continues the stops of pods to which services lead no more, or to which they lead until the pods end (Y29).
+    fn continue_stops(&mut self) {
+        let Engine { workers, shared, steps, now, .. } = self;
+        for worker in workers.values() {
+            let awaited = worker.addresses_awaited();
+            if awaited.is_some_and(|addresses| !shared.services.are_leaving(&addresses)) {
+                steps.due_at(&worker.uid, now.boot);
+            }
+        }
     }
 
     /// Handles the end of a write to the hosts file of a pod.
@@ -80,7 +91,7 @@ fn service_pod(worker: &Worker) -> Option<ServicePod<'_>> {
         State::Waiting | State::Sync(_) => false,
         State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => return None,
     };
-    let addresses: Vec<IpAddr> = status.pod_ips.iter().flatten().filter_map(|one| one.ip.parse().ok()).collect();
+    let addresses = worker.addresses();
     let is_ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
     (!addresses.is_empty()).then_some(ServicePod { pod, addresses, is_ready, is_terminating })
 }

@@ -38,6 +38,11 @@ impl Steps {
         self.pod_deadlines.change(uid, next);
     }
 
+    /// Makes the worker due at this time without an event, instead of at its own time.
+    pub fn due_at(&mut self, uid: &Uid, at: Boot) {
+        self.pod_deadlines.change(uid, Some(at));
+    }
+
     /// Drops the deadline of a worker that is gone.
     pub fn forget(&mut self, uid: &Uid) {
         self.pod_deadlines.clear(uid);

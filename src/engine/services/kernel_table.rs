@@ -1,7 +1,7 @@
 //! Keeps the kernel's table of services as it should be: one call at a time, repeated until it succeeds.
 
 use crate::api::reason::Reason;
-use crate::api::service_table::ServiceTable;
+use crate::api::service_table::{ServiceTable, UdpFlows};
 use crate::api::time::Boot;
 use crate::engine::effect::{Effect, ServiceTableCall, Severity};
 use crate::engine::event::Answer;
@@ -9,6 +9,7 @@ use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
 use crate::engine::owner::Owner;
 use serde::Serialize;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -26,6 +27,13 @@ pub struct KernelTable {
     wanted: Rc<ServiceTable>,
     found: Found,
     stage: TableStage,
+    /// The endpoints and ports for UDP that the kernel's rules have, or had before a failure. None: unknown, because an
+    /// earlier run made the rules.
+    udp: Option<UdpFlows>,
+    /// The conversations that the kernel has to forget after the last change.
+    stale: Rc<UdpFlows>,
+    /// Why the kernel could not forget conversations.
+    not_forgotten: Option<String>,
 }
 
 /// What the kernel has, as far as it is known.
@@ -50,6 +58,7 @@ enum TableStage {
     Checking {
         table: Rc<ServiceTable>,
     },
+    Forgetting,
     Failed {
         failed: TableFailure,
         again: Boot,
@@ -68,6 +77,9 @@ impl Default for KernelTable {
             wanted: Rc::default(),
             found: Found::Nothing,
             stage: TableStage::Idle { from: Boot::default(), check_at: Boot::default() },
+            udp: Some(UdpFlows::default()),
+            stale: Rc::default(),
+            not_forgotten: None,
         }
     }
 }
@@ -76,6 +88,7 @@ impl KernelTable {
     /// Notes that an earlier run may have left a table.
     pub fn may_exist(&mut self) {
         self.found = Found::Unknown;
+        self.udp = None;
     }
 
     pub fn want(&mut self, table: ServiceTable) {
@@ -92,6 +105,10 @@ impl KernelTable {
         }
         let table = self.wanted.clone();
         let call = match self.is_right() {
+            _ if !self.stale.is_empty() => {
+                self.stage = TableStage::Forgetting;
+                ServiceTableCall::Forget { flows: self.stale.clone() }
+            }
             true => {
                 self.stage = TableStage::Checking { table: table.clone() };
                 ServiceTableCall::Check { table }
@@ -117,12 +134,14 @@ impl KernelTable {
                     let message = "the rules of the services are in the kernel again".to_owned();
                     outbox.emit_node_event(Severity::Normal, Reason::ServiceRulesApplied, message);
                 }
+                self.changed_to(&table);
                 self.found = if table.is_empty() { Found::Nothing } else { Found::Table(table) };
             }
             (TableStage::Applying { failed, .. }, Err(e)) => {
                 self.found = Found::Unknown;
                 self.stage = failure(failed, &e, now, outbox);
             }
+            (TableStage::Forgetting, result) => self.forgot(result, outbox),
             (TableStage::Checking { .. }, Ok(Answer::TableInForce(false))) => {
                 self.found = Found::Unknown;
                 let message = "another program has removed the rules of services; writing them again. A restart of \
@@ -135,6 +154,29 @@ impl KernelTable {
         }
     }
 
+    /// Notes which conversations go where the rules of the kernel's new table would not send them: to endpoints that
+    /// are gone, and to ports of the machine that had no endpoint.
+    fn changed_to(&mut self, table: &ServiceTable) {
+        let now = table.udp();
+        if let Some(before) = &self.udp {
+            let endpoints = before.endpoints.difference(&now.endpoints).copied().collect();
+            let ports = now.ports.difference(&before.ports).copied().collect();
+            self.stale = Rc::new(UdpFlows { endpoints, ports });
+        }
+        self.udp = Some(now);
+    }
+
+    /// Handles the end of a call that forgets conversations. It is not repeated: without the program, each would fail.
+    fn forgot(&mut self, result: Result<Answer, OpError>, outbox: &mut Outbox) {
+        self.stale = Rc::default();
+        let why = result.err().map(|e| e.to_string());
+        if let Some(why) = why.as_ref().filter(|why| self.not_forgotten.as_ref() != Some(why)) {
+            let message = format!("clients of services over UDP may stay with pods that are gone: {why}");
+            outbox.emit_node_event(Severity::Warning, Reason::FailedServiceRules, message);
+        }
+        self.not_forgotten = why;
+    }
+
     /// Returns true if the kernel has the wanted table.
     pub fn is_right(&self) -> bool {
         match &self.found {
@@ -144,9 +186,20 @@ impl KernelTable {
         }
     }
 
-    /// Returns true if the kernel certainly has no table.
+    /// Returns true if the kernel's table leads to one of these addresses, as far as it is known.
+    pub fn leads_to(&self, addresses: &[IpAddr]) -> bool {
+        matches!(&self.found, Found::Table(table) if addresses.iter().any(|one| table.leads_to(*one)))
+    }
+
+    /// Returns true if the kernel's table leads to one of these addresses, and the wanted one to none.
+    pub fn is_leaving(&self, addresses: &[IpAddr]) -> bool {
+        self.leads_to(addresses) && !addresses.iter().any(|one| self.wanted.leads_to(*one))
+    }
+
+    /// Returns true if the kernel certainly has no table, and nothing is left to do.
     pub fn is_nothing(&self) -> bool {
-        matches!(self.found, Found::Nothing) && !matches!(self.stage, TableStage::Applying { .. })
+        let is_idle = !matches!(self.stage, TableStage::Applying { .. } | TableStage::Forgetting);
+        matches!(self.found, Found::Nothing) && is_idle && self.stale.is_empty()
     }
 
     /// Returns why the kernel does not have the wanted table.
@@ -159,10 +212,10 @@ impl KernelTable {
 
     pub fn next_deadline(&self) -> Option<Boot> {
         match &self.stage {
-            TableStage::Idle { from, .. } if !self.is_right() => Some(*from),
+            TableStage::Idle { from, .. } if !self.is_right() || !self.stale.is_empty() => Some(*from),
             TableStage::Idle { check_at, .. } => (!self.wanted.is_empty()).then_some(*check_at),
             TableStage::Failed { again, .. } => Some(*again),
-            TableStage::Applying { .. } | TableStage::Checking { .. } => None,
+            TableStage::Applying { .. } | TableStage::Checking { .. } | TableStage::Forgetting => None,
         }
     }
 }

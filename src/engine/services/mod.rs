@@ -1,4 +1,4 @@
-//! Services (Y24 to Y28): addresses that stand for the pods behind them, and their names.
+//! Services (Y24 to Y29): addresses that stand for the pods behind them, and their names.
 //!
 //! `wanted` says what a service asks for, `allocation` gives it addresses and node ports, which `record` keeps, and
 //! `endpoints` finds what is behind it; `entry` is one service with all of that. `forwarding` makes the rules for the
@@ -239,6 +239,16 @@ impl Services {
                 entry.version += 1;
             }
         }
+    }
+
+    /// Returns true if the rules in the kernel lead to one of these addresses.
+    pub fn lead_to(&self, addresses: &[IpAddr]) -> bool {
+        self.table.leads_to(addresses)
+    }
+
+    /// Returns true if the rules in the kernel lead to one of these addresses, and the next ones to none.
+    pub fn are_leaving(&self, addresses: &[IpAddr]) -> bool {
+        self.table.is_leaving(addresses)
     }
 
     /// Begins the calls and the writes that are due, except for hosts files.

@@ -4,11 +4,12 @@ use super::deployments::{controller, pod_names, probed};
 use crate::runtime::Life;
 use crate::story::*;
 use crate::world::handlers::{Answers, BADLY, WELL};
-use crate::world::{S, World};
+use crate::world::{MS, S, World};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use wherry::api::address_range::AddressRange;
 use wherry::api::names::{FullName, Uid};
+use wherry::api::service_table::Protocol;
 use wherry::api::workload::key::WorkloadKind;
 use wherry::engine::control::Request;
 use wherry::engine::event::Event;
@@ -125,6 +126,159 @@ fn y26_the_last_pods_get_connections_until_they_end() {
     assert_eq!(w.places(&to).len(), 2, "no other pod is ready, and these still answer");
     w.run(60);
     assert_eq!(w.places(&to).len(), 0);
+}
+
+/// Scales to this number, and returns the time of the change of the rules and those of the stops (ms).
+fn stops_after_scale(w: &mut World, replicas: u32) -> (Option<u64>, Vec<u64>) {
+    let (since, changes) = (w.clock.now, w.rules.changes.len());
+    web(w, replicas);
+    w.run(20);
+    let change = w.rules.changes.get(changes).map(|at| (at - since) / MS);
+    (change, w.times("StopContainer", since))
+}
+
+#[test]
+fn y29_a_pod_is_stopped_once_the_rules_lead_to_it_no_more() {
+    let (mut w, _) = serving();
+    w.run(1);
+    // The answer comes 5 ms after that time.
+    w.rules.delay = 700 * MS;
+    let (change, stops) = stops_after_scale(&mut w, 1);
+    let change = change.expect("a change of the rules");
+    assert_eq!(stops.len(), 1);
+    assert!((change + 705..change + 710).contains(&stops[0]), "changed at {change} ms, {stops:?}");
+    // For the last pod, the rules change when it has ended.
+    let (change, stops) = stops_after_scale(&mut w, 0);
+    assert!(stops.len() == 1 && stops[0] < 50 && change.is_some_and(|at| at > stops[0]), "{change:?} {stops:?}");
+    settled(&w);
+}
+
+#[test]
+fn y29_a_stop_waits_only_for_a_short_time() {
+    for (grace, error, delay, expected) in [
+        // A program that hangs, and a short grace period.
+        (30, None, 25_000, 2000..2050),
+        (3, None, 25_000, 1500..1550),
+        (1, None, 25_000, 0..50),
+        // It is not known what the kernel has.
+        (30, Some("nft fails"), 0, 0..200),
+    ] {
+        let mut w = node();
+        let spec = format!("terminationGracePeriodSeconds: {grace}, {ONE}");
+        w.define_deployment("web", "replicas: 2", &spec);
+        w.define_service("web", WEB);
+        w.run(5);
+        w.rules.delay = delay * MS;
+        w.rules.error = error.map(str::to_owned);
+        let since = w.clock.now;
+        w.define_deployment("web", "replicas: 1", &spec);
+        w.run(100);
+        let stops = w.times("StopContainer", since);
+        assert!(stops.len() == 1 && expected.contains(&stops[0]), "{grace} s, {error:?}: {stops:?}");
+        w.rules.error = None;
+        w.run(60);
+        settled(&w);
+    }
+}
+
+#[test]
+fn y29_a_kill_while_a_stop_waits_loses_nothing() {
+    let (mut w, to) = serving();
+    w.rules.delay = 700 * MS;
+    web(&mut w, 1);
+    w.run_ms(300);
+    assert!(w.times("StopContainer", 0).is_empty());
+    w.kill_engine();
+    w.rules.delay = 0;
+    w.restart_engine();
+    w.run(60);
+    assert_eq!((w.times("StopContainer", 0).len(), w.places(&to).len()), (1, 1));
+    settled(&w);
+}
+
+#[test]
+fn y26_conversations_over_udp_do_not_stay_with_pods_that_are_gone() {
+    let mut w = node();
+    w.define_service("dns", "type: NodePort, selector: {app: web}, ports: [{port: 53, protocol: UDP}]");
+    w.define_service("web", WEB);
+    w.run(3);
+    assert!(w.rules.forgotten.is_empty());
+    web(&mut w, 3);
+    w.run(5);
+    let port = w.engine.services().get(&name("dns")).and_then(|of| of.allocation.node_port(Protocol::Udp, 53));
+    let flows = w.rules.forgotten.clone();
+    let new: Vec<u16> = flows.iter().flat_map(|one| one.ports.iter().copied()).collect();
+    assert_eq!(Some(new), port.map(|port| vec![port]), "clients from before the first pod");
+    assert!(flows.iter().all(|one| one.endpoints.is_empty()));
+    let before = pods(&w, 53);
+    web(&mut w, 1);
+    w.run(10);
+    let gone: BTreeSet<String> = before.difference(&pods(&w, 53)).cloned().collect();
+    let forgotten = w.rules.forgotten[flows.len()..].iter().flat_map(|one| &one.endpoints);
+    assert_eq!(forgotten.map(|ip| format!("{ip}:53")).collect::<BTreeSet<_>>(), gone);
+    assert_eq!(gone.len(), 2);
+    // After a restart, it is not known what the rules were. Nothing is interrupted.
+    let count = w.rules.forgotten.len();
+    w.restart_engine();
+    w.run(30);
+    assert_eq!(w.rules.forgotten.len(), count);
+    // A failure is reported once.
+    w.rules.forget_error = Some("conntrack is not installed; install the package conntrack".to_owned());
+    for replicas in [3, 1, 0] {
+        web(&mut w, replicas);
+        w.run(40);
+    }
+    let events = w.notices("FailedServiceRules");
+    assert!(events.len() == 1 && events[0].contains("install the package conntrack"), "{events:?}");
+    w.remove_service("dns");
+    w.remove_service("web");
+    w.run(10);
+    assert!(w.rules.table.is_empty() && records(&w) == 0);
+    settled(&w);
+}
+
+#[test]
+fn y24_services_above_the_limit_have_no_effect() {
+    let mut w = node();
+    w.define_services((0..1003).map(|index| format!("s{index:04}")), "ports: [{port: 80}]");
+    w.run(5);
+    assert_eq!((w.engine.services().iter().count(), w.rules.table.addresses.len()), (1000, 1000));
+    let events = w.notices("FailedServiceRules");
+    assert!(events.len() == 1 && events[0].contains("more than 1000 services"), "{events:?}");
+    w.define_services((3..1003).map(|index| format!("s{index:04}")), "ports: [{port: 80}]");
+    w.run(5);
+    assert!(w.engine.services().get(&name("s1002")).is_some(), "there is room for the last one");
+    settled(&w);
+}
+
+#[test]
+fn y26_a_service_that_does_not_fit_gets_no_connections() {
+    let mut w = node();
+    // 65 ports with 1024 places each.
+    let places = (0..100).map(|index| format!("{{addresses: [192.0.2.{index}]}}")).collect::<Vec<_>>().join(", ");
+    let ports = (1..=65).map(|port| format!("{{name: p{port}, port: {port}}}")).collect::<Vec<_>>().join(", ");
+    w.define_slice("wide-1", "wide", &format!("ports: [{ports}], endpoints: [{places}]"));
+    w.define_service("wide", &format!("sessionAffinity: ClientIP, ports: [{ports}]"));
+    web(&mut w, 2);
+    w.define_service("web", WEB);
+    w.run(5);
+    let [web, wide] = [("web", 80), ("wide", 1)].map(|(of, port)| format!("{}:{port}", address(&w, of)));
+    assert_eq!((w.places(&web).len(), w.places(&wide).len()), (2, 0));
+    let events = w.notices("FailedServiceRules");
+    assert!(events.len() == 1 && events[0].contains("more endpoints than fit"), "{events:?}");
+}
+
+#[test]
+fn y27_names_above_the_limit_are_left_out() {
+    let mut w = node();
+    w.file("client", ONE);
+    let name = |index| format!("a-service-with-a-long-name-{index:04}");
+    w.define_services((0..700).map(name), "ports: [{port: 80}]");
+    w.run(10);
+    let lines = w.names_in("client");
+    let bytes: usize = lines.iter().map(|line| line.len() + 1).sum();
+    assert!(lines.len() < 700 && (60_000..=64 * 1024).contains(&bytes), "{} lines, {bytes} bytes", lines.len());
+    assert_eq!(w.notices("FailedServiceNames").len(), 1);
 }
 
 #[test]
@@ -283,7 +437,7 @@ fn y26_many_changes_at_once_are_few_changes_of_the_rules() {
     let to = format!("{}:80", address(&w, "web"));
     assert_eq!(w.places(&to).len(), 60);
     let times = &w.rules.changes;
-    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 100 * crate::world::MS), "{times:?}");
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 100 * MS), "{times:?}");
     assert!(times.len() <= 60, "{}", times.len());
 }
 

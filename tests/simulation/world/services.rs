@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 use wherry::api::names::Uid;
-use wherry::api::service_table::{Balance, Entrance, ServiceTable};
+use wherry::api::service_table::{Balance, Entrance, ServiceTable, UdpFlows};
 use wherry::engine::effect::ServiceTableCall;
 use wherry::engine::event::Answer;
 use wherry::engine::op::{OpError, OpId};
@@ -19,11 +19,15 @@ pub struct ServiceRules {
     pub hosts: BTreeMap<Uid, Rc<str>>,
     /// Each change of the rules fails with this error.
     pub error: Option<String>,
+    /// Each attempt to forget conversations fails with this error.
+    pub forget_error: Option<String>,
     /// Added to the time of each call (ns).
     pub delay: u64,
     /// The times of the changes of the rules (ns).
     pub changes: Vec<u64>,
     pub checks: usize,
+    /// The conversations over UDP that the kernel had to forget.
+    pub forgotten: Vec<Rc<UdpFlows>>,
     /// The number of writes of hosts files, without those of new containers.
     pub writes: usize,
 }
@@ -37,6 +41,9 @@ impl World {
         let error = self.rules.error.clone().or_else(|| unlucky.then(|| "nft failed".to_owned()));
         let result = match (error, call) {
             (Some(why), _) => Err(OpError::Unknown(why)),
+            (None, ServiceTableCall::Forget { .. }) if self.rules.forget_error.is_some() => {
+                Err(OpError::Unknown(self.rules.forget_error.clone().unwrap_or_default()))
+            }
             (None, ServiceTableCall::Apply { table }) => {
                 self.rules.table = table;
                 self.rules.changes.push(self.clock.now);
@@ -45,6 +52,10 @@ impl World {
             (None, ServiceTableCall::Check { table }) => {
                 self.rules.checks += 1;
                 Ok(Answer::TableInForce(table == self.rules.table))
+            }
+            (None, ServiceTableCall::Forget { flows }) => {
+                self.rules.forgotten.push(flows);
+                Ok(Answer::Ok)
             }
         };
         let key = (self.process.life, op);
@@ -60,6 +71,13 @@ impl World {
     pub fn define_service(&mut self, name: &str, spec: &str) {
         let text = format!("{{apiVersion: v1, kind: Service, metadata: {{name: {name}}}, spec: {{{spec}}}}}");
         self.define_network(&format!("Service-{name}"), text);
+    }
+
+    /// Writes these Services in one file.
+    pub fn define_services(&mut self, names: impl Iterator<Item = String>, spec: &str) {
+        let service = |name| format!("{{apiVersion: v1, kind: Service, metadata: {{name: {name}}}, spec: {{{spec}}}}}");
+        let items = names.map(service).collect::<Vec<_>>().join(", ");
+        self.define_network("Services", format!("{{apiVersion: v1, kind: List, items: [{items}]}}"));
     }
 
     pub fn define_slice(&mut self, name: &str, service: &str, rest: &str) {

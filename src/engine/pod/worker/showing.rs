@@ -2,7 +2,7 @@
 
 use super::Worker;
 use super::ops::{ActiveOp, Operations};
-use super::state::State;
+use super::state::{Connections, State, Terminating};
 use super::worker_status::{NextPull, NextStart, PullProgress, WorkerStatus};
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
@@ -50,9 +50,7 @@ impl Worker {
             }
             State::Terminating(t) => {
                 worker_status.grace_left_seconds = Some(seconds_up(t.grace_deadline.since(now)));
-                if let Some(s) = t.sandbox.waits_until(now).and_then(left) {
-                    worker_status.waits_for.push(format!("the next attempt to stop its sandbox, in {}", words(s)));
-                }
+                worker_status.waits_for.extend(waits_to_end(t, now));
             }
             State::Finished(_) => {
                 if let Some(s) = self.removals.retry.waits_until(now).and_then(left) {
@@ -69,6 +67,15 @@ impl Worker {
         }
         worker_status
     }
+}
+
+/// Returns what a pod that ends waits for.
+fn waits_to_end(t: &Terminating, now: Boot) -> Option<String> {
+    if let Connections::Awaited { .. } = t.connections {
+        return Some("services to lead to it no more".into());
+    }
+    let at = t.sandbox.waits_until(now).filter(|at| *at > now)?;
+    Some(format!("the next attempt to stop its sandbox, in {}", words(seconds_up(at.since(now)))))
 }
 
 impl Operations {

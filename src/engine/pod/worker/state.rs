@@ -11,7 +11,7 @@ use crate::api::facts::ImageFact;
 use crate::api::mount::Mount;
 use crate::api::time::{Boot, Now, Wall};
 use crate::engine::event::Prepared;
-use crate::engine::pleg::cache::Entry;
+use crate::engine::pleg::cache::{Entry, Generation};
 use crate::engine::pod::plan::next_step::Next;
 use crate::engine::slots::Class;
 use serde::Serialize;
@@ -53,6 +53,20 @@ pub struct Terminating {
     pub(super) sandbox: Retry,
     /// A status read after the last stop shows no running container.
     pub(super) all_stopped: bool,
+    pub(super) connections: Connections,
+}
+
+/// New connections to a pod that ends (Y29).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Connections {
+    /// Nothing was stopped yet.
+    #[default]
+    Unchecked,
+    /// Services lead to the pod. The stops wait until that ends, but no longer than this time. `since`: the step of the
+    /// engine that found it.
+    Awaited { until: Boot, since: Generation },
+    /// Stops do not wait for services.
+    Over,
 }
 
 /// Nothing runs; the worker removes volumes and cgroup.
@@ -117,7 +131,8 @@ pub struct Forgotten {
 impl Terminating {
     pub(super) fn new(began: Boot, grace: Duration) -> Terminating {
         let grace_deadline = began + grace.max(SHORTEST_GRACE);
-        Terminating { began, grace_deadline, sandbox: Retry::default(), all_stopped: false }
+        let (sandbox, connections) = (Retry::default(), Connections::default());
+        Terminating { began, grace_deadline, sandbox, all_stopped: false, connections }
     }
 
     /// Continues a termination that a previous run began. `whole` is the grace period, and `left` is the rest of it.
@@ -132,7 +147,10 @@ impl Terminating {
     }
 
     pub(super) fn end_until(&mut self, deadline: Boot) {
-        self.grace_deadline = self.grace_deadline.min(deadline);
+        if deadline < self.grace_deadline {
+            self.grace_deadline = deadline;
+            self.connections = Connections::Over;
+        }
     }
 
     /// Returns the beginning and the end of the grace period by the wall clock.

@@ -62,7 +62,8 @@ impl Worker {
         }
     }
 
-    /// Returns true while the preStop hook runs, or while it is not yet the container's turn.
+    /// Returns true while the preStop hook runs, while services still lead to the pod, or while it is not yet the
+    /// container's turn.
     fn waits(
         &mut self,
         c: &ContainerFact,
@@ -73,6 +74,7 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) -> bool {
         let waits = self.pre_stop(c, grace_deadline, entry, ctx)
+            || self.awaits_end_of_connections(ctx)
             || turns && !turn_has_come(self.pod.as_ref(), c, running, &self.ops, entry);
         if waits {
             self.timer.wake_at(grace_deadline);
