@@ -9,6 +9,7 @@ mod support;
 
 mod admission;
 mod against_api_server;
+mod applications;
 mod cgroups;
 mod claims;
 mod crash;
