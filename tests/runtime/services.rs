@@ -306,6 +306,7 @@ fn y27_y28_headless_services_and_services_of_slices() {
     agent.wait("the client knows both pods", |_| resolved(&k, "client", "web") == ready() && ready().len() == 2);
     k.ok(&["scale", "deploy/web", "--replicas=1"]);
     agent.wait("the client knows one pod", |_| resolved(&k, "client", "web").len() == 1);
+    agent.wait("one pod is left", |_| ready().len() == 1);
     let pod = ready().pop_first().expect("an address");
     apply(&k, "db", &service("db", "ports: [{port: 80}]"));
     apply(&k, "slice", &slice("db", "port: 8080", &pod));
@@ -339,6 +340,13 @@ fn kubectl_exposes_forwards_and_edits_services() {
     let port = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split_whitespace().next());
     let port: u16 = port.and_then(|port| port.parse().ok()).expect("a port");
     agent.wait("the forwarded port answers", |_| said_here("127.0.0.1", port).is_some());
-    k.ok(&["delete", "svc", "web"]);
+    // A port is identified by its number.
+    for ports in ["{name: a, port: 80}", "{name: b, port: 81, targetPort: 8080}, {name: a, port: 80}"] {
+        apply(&k, "two", &service("two", &format!("selector: {{app: web}}, ports: [{ports}]")));
+    }
+    let ports =
+        k.ok(&["get", "svc", "two", "-o", "jsonpath={range .spec.ports[*]}{.name}={.port}/{.targetPort} {end}"]);
+    assert_eq!(ports, "b=81/8080 a=80/80 ");
+    k.ok(&["delete", "svc", "web", "two"]);
     assert!(k.fails(&["get", "endpoints", "web"]).contains("not found"));
 }

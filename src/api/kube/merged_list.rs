@@ -15,6 +15,33 @@ const MAX_OF_ONE_KEY: usize = 64;
 /// The field that tells items with the same key apart, and its default.
 type Second = Option<(&'static str, &'static str)>;
 
+/// What the list `ports` of an object contains, which depends on its kind.
+#[derive(Clone, Copy)]
+pub(super) enum Ports {
+    OfContainers,
+    OfService,
+    /// The list is replaced as a whole.
+    OfEndpoints,
+}
+
+impl Ports {
+    pub(super) fn of(object: &Map<String, Value>) -> Ports {
+        match object.get("kind").and_then(Value::as_str) {
+            Some("Service") => Ports::OfService,
+            Some("EndpointSlice") => Ports::OfEndpoints,
+            _ => Ports::OfContainers,
+        }
+    }
+
+    fn key(self) -> Option<&'static str> {
+        match self {
+            Ports::OfContainers => Some("containerPort"),
+            Ports::OfService => Some("port"),
+            Ports::OfEndpoints => None,
+        }
+    }
+}
+
 /// A list, and how it is merged.
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'a> {
@@ -25,7 +52,7 @@ pub(super) struct Keys<'a> {
 
 impl<'a> Keys<'a> {
     /// Returns how the list is merged. None if it is replaced as a whole.
-    pub(super) fn of(list: &'a str) -> Option<Keys<'a>> {
+    pub(super) fn of(list: &'a str, ports: Ports) -> Option<Keys<'a>> {
         let (key, second) = match list {
             "containers"
             | "initContainers"
@@ -35,7 +62,7 @@ impl<'a> Keys<'a> {
             | "imagePullSecrets"
             | "schedulingGates"
             | "resourceClaims" => ("name", None),
-            "ports" => ("containerPort", Some(("protocol", "TCP"))),
+            "ports" => (ports.key()?, Some(("protocol", "TCP"))),
             "volumeMounts" => ("mountPath", None),
             "volumeDevices" => ("devicePath", None),
             "hostAliases" | "podIPs" | "hostIPs" => ("ip", None),

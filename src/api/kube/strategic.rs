@@ -1,7 +1,7 @@
 //! Strategic merge patches, with which kubectl changes objects of known kinds: maps are merged, and the lists of a pod
 //! are merged by the key of their items.
 
-use super::merged_list::{self, Keys};
+use super::merged_list::{self, Keys, Ports};
 use super::value_size::MAX_DEPTH;
 use crate::api::ordered::CollectOrdered;
 use serde_json::{Map, Value};
@@ -17,12 +17,20 @@ const PRIMITIVE: [&str; 1] = ["finalizers"];
 /// have the same key.
 pub fn merge(object: Value, patch: Value) -> Result<Value, String> {
     match (object, patch) {
-        (Value::Object(object), Value::Object(patch)) => merge_map(object, patch, 0),
+        (Value::Object(object), Value::Object(patch)) => {
+            let ports = Ports::of(&object);
+            merge_map(object, patch, ports, 0)
+        }
         _ => Err("the patch is not an object".to_owned()),
     }
 }
 
-fn merge_map(mut object: Map<String, Value>, mut patch: Map<String, Value>, depth: usize) -> Result<Value, String> {
+fn merge_map(
+    mut object: Map<String, Value>,
+    mut patch: Map<String, Value>,
+    ports: Ports,
+    depth: usize,
+) -> Result<Value, String> {
     if depth > MAX_DEPTH {
         return Err("the patch is nested too deeply".to_owned());
     }
@@ -51,13 +59,13 @@ fn merge_map(mut object: Map<String, Value>, mut patch: Map<String, Value>, dept
         } else {
             let before = object.remove(&key).unwrap_or(Value::Null);
             let order = orders.get(&key).and_then(Value::as_array).map(Vec::as_slice);
-            let merged = merge_value(&key, before, value, order, depth + 1)?;
+            let merged = merge_value(&key, before, value, order, ports, depth + 1)?;
             object.insert(key, merged);
         }
     }
     for (list, order) in orders {
         if let (Some(Value::Array(items)), Value::Array(order)) = (object.get_mut(&list), &order) {
-            merged_list::reorder(items, order, Keys::of(&list));
+            merged_list::reorder(items, order, Keys::of(&list, ports));
         }
     }
     Ok(Value::Object(object))
@@ -76,16 +84,17 @@ fn merge_value(
     before: Value,
     patch: Value,
     order: Option<&[Value]>,
+    ports: Ports,
     depth: usize,
 ) -> Result<Value, String> {
     match patch {
         Value::Object(patch) => {
             let before = if let Value::Object(before) = before { before } else { Map::new() };
-            merge_map(before, patch, depth)
+            merge_map(before, patch, ports, depth)
         }
         Value::Array(patch) => {
             let before = if let Value::Array(before) = before { before } else { Vec::new() };
-            merge_list(name, before, patch, order, depth).map(Value::Array)
+            merge_list(name, before, patch, order, ports, depth).map(Value::Array)
         }
         plain => Ok(plain),
     }
@@ -96,10 +105,13 @@ fn merge_list(
     mut items: Vec<Value>,
     patch: Vec<Value>,
     order: Option<&[Value]>,
+    ports: Ports,
     depth: usize,
 ) -> Result<Vec<Value>, String> {
-    if let Some(keys) = Keys::of(name) {
-        return merged_list::merge(keys, items, patch, order, &mut |before, item| merge_map(before, item, depth + 1));
+    if let Some(keys) = Keys::of(name, ports) {
+        return merged_list::merge(keys, items, patch, order, &mut |before, item| {
+            merge_map(before, item, ports, depth + 1)
+        });
     }
     if !PRIMITIVE.contains(&name) {
         return Ok(patch);
@@ -113,6 +125,23 @@ fn merge_list(
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn the_ports_of_a_service_are_merged_by_their_number_and_those_of_a_slice_replaced() {
+        let service =
+            json!({ "kind": "Service", "spec": { "ports": [{ "port": 80, "targetPort": 8080 }, { "port": 443 }] } });
+        let patch = json!({ "spec": {
+            "$setElementOrder/ports": [{ "port": 81 }, { "port": 80 }],
+            "ports": [{ "port": 443, "$patch": "delete" }, { "port": 80, "name": "http" }, { "port": 81, "name": "new" }],
+        } });
+        let merged = merge(service, patch).unwrap();
+        let expected = json!([{ "port": 81, "name": "new" }, { "port": 80, "targetPort": 8080, "name": "http" }]);
+        assert_eq!(merged["spec"]["ports"], expected);
+        let slice = json!({ "kind": "EndpointSlice", "ports": [{ "port": 80 }], "endpoints": [{ "addresses": ["192.0.2.1"] }] });
+        let patch = json!({ "ports": [{ "port": 81 }], "endpoints": [{ "addresses": ["192.0.2.2"] }] });
+        let expected = json!({ "kind": "EndpointSlice", "ports": [{ "port": 81 }], "endpoints": [{ "addresses": ["192.0.2.2"] }] });
+        assert_eq!(merge(slice, patch), Ok(expected));
+    }
 
     #[test]
     fn containers_are_merged_by_their_name() {
