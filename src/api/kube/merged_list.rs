@@ -18,26 +18,26 @@ type Second = Option<(&'static str, &'static str)>;
 /// What the list `ports` of an object contains, which depends on its kind.
 #[derive(Clone, Copy)]
 pub(super) enum Ports {
-    OfContainers,
-    OfService,
+    Containers,
+    Service,
     /// The list is replaced as a whole.
-    OfEndpoints,
+    Endpoints,
 }
 
 impl Ports {
     pub(super) fn of(object: &Map<String, Value>) -> Ports {
         match object.get("kind").and_then(Value::as_str) {
-            Some("Service") => Ports::OfService,
-            Some("EndpointSlice") => Ports::OfEndpoints,
-            _ => Ports::OfContainers,
+            Some("Service") => Ports::Service,
+            Some("EndpointSlice") => Ports::Endpoints,
+            _ => Ports::Containers,
         }
     }
 
     fn key(self) -> Option<&'static str> {
         match self {
-            Ports::OfContainers => Some("containerPort"),
-            Ports::OfService => Some("port"),
-            Ports::OfEndpoints => None,
+            Ports::Containers => Some("containerPort"),
+            Ports::Service => Some("port"),
+            Ports::Endpoints => None,
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::engine::effect::Effect;
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::worker::connections::addresses;
 use crate::engine::pod::worker::{State, Worker};
 use crate::engine::services::endpoints::ServicePod;
 use crate::engine::services::hosts_files::NamedPod;
@@ -63,8 +64,8 @@ impl Engine {
     fn continue_stops(&mut self) {
         let Engine { workers, shared, steps, now, .. } = self;
         for worker in workers.values() {
-            let awaited = worker.addresses_awaited();
-            if awaited.is_some_and(|addresses| !shared.services.are_leaving(&addresses)) {
+            let State::Terminating(t) = &worker.state else { continue };
+            if t.delay().is_some() && !shared.services.are_leaving(&addresses(&worker.shown.status)) {
                 steps.due_at(&worker.uid, now.boot);
             }
         }
@@ -91,7 +92,7 @@ fn service_pod(worker: &Worker) -> Option<ServicePod<'_>> {
         State::Waiting | State::Sync(_) => false,
         State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => return None,
     };
-    let addresses = worker.addresses();
+    let addresses = addresses(status);
     let is_ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
     (!addresses.is_empty()).then_some(ServicePod { pod, addresses, is_ready, is_terminating })
 }

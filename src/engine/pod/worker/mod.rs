@@ -23,7 +23,7 @@ mod admission;
 mod admitting;
 mod cleanup;
 mod completions;
-mod connections;
+pub mod connections;
 mod container_backoff;
 mod container_start;
 mod containers;

@@ -2,7 +2,7 @@
 
 use super::Worker;
 use super::ops::{ActiveOp, Operations};
-use super::state::{Connections, State, Terminating};
+use super::state::{State, Terminating};
 use super::worker_status::{NextPull, NextStart, PullProgress, WorkerStatus};
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
@@ -71,7 +71,7 @@ impl Worker {
 
 /// Returns what a pod that ends waits for.
 fn waits_to_end(t: &Terminating, now: Boot) -> Option<String> {
-    if let Connections::Awaited { .. } = t.connections {
+    if t.delay().is_some() {
         return Some("services to lead to it no more".into());
     }
     let at = t.sandbox.waits_until(now).filter(|at| *at > now)?;

@@ -1,6 +1,7 @@
 //! Carries out the worker's rounds of stops (`stops`).
 
 use super::Worker;
+use super::connections;
 use super::stops::{Wait, give_up_hook, turn_has_come};
 use crate::api::facts::ContainerFact;
 use crate::api::names::ContainerId;
@@ -74,7 +75,7 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) -> bool {
         let waits = self.pre_stop(c, grace_deadline, entry, ctx)
-            || self.awaits_end_of_connections(ctx)
+            || connections::delay_stops(&mut self.state, &self.shown.status, &mut self.timer, ctx)
             || turns && !turn_has_come(self.pod.as_ref(), c, running, &self.ops, entry);
         if waits {
             self.timer.wake_at(grace_deadline);
