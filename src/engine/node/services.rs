@@ -63,9 +63,11 @@ impl Engine {
     /// Continues the stops of pods to which services lead no more, or to which they lead until the pods end (Y29).
     fn continue_stops(&mut self) {
         let Engine { workers, shared, steps, now, .. } = self;
-        for worker in workers.values() {
-            let State::Terminating(t) = &worker.state else { continue };
+        for worker in workers.values_mut() {
+            let State::Terminating(t) = &mut worker.state else { continue };
             if t.delay().is_some() && !shared.services.are_leaving(&addresses(&worker.shown.status)) {
+                // (Without its runtime, a worker stops nothing when it is due.)
+                t.end_delay();
                 steps.due_at(&worker.uid, now.boot);
             }
         }

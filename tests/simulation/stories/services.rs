@@ -238,6 +238,22 @@ fn y26_conversations_over_udp_do_not_stay_with_pods_that_are_gone() {
 }
 
 #[test]
+fn y29_a_runtime_that_goes_away_while_a_stop_waits_costs_no_work() {
+    let (mut w, _) = serving();
+    w.rules.delay = 300 * MS;
+    web(&mut w, 1);
+    w.run_ms(200);
+    // (The world fails if the engine is always due.)
+    w.runtime_down();
+    w.run(5);
+    assert!(w.times("StopContainer", 0).is_empty());
+    w.runtime_up();
+    w.run(30);
+    assert_eq!(w.times("StopContainer", 0).len(), 1);
+    settled(&w);
+}
+
+#[test]
 fn y24_services_above_the_limit_have_no_effect() {
     let mut w = node();
     w.define_services((0..1003).map(|index| format!("s{index:04}")), "ports: [{port: 80}]");

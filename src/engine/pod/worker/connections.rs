@@ -37,25 +37,24 @@ impl Terminating {
                 let left = self.grace_deadline.since(now);
                 let waits = left >= SHORTEST_USEFUL && ctx.objects.services.lead_to(addresses);
                 self.connections = match waits {
-                    true => Connections::Awaited { until: now + LONGEST_WAIT.min(left / 2), since: ctx.generation },
+                    true => Connections::Awaited { until: now + LONGEST_WAIT.min(left / 2) },
                     false => Connections::Over,
                 };
             }
-            // The services follow the pods at the end of each step of the engine.
-            Connections::Awaited { until, since } => {
-                let follows = since == ctx.generation || ctx.objects.services.are_leaving(addresses);
-                if now >= until || !follows {
-                    self.connections = Connections::Over;
-                }
-            }
-            Connections::Over => {}
+            Connections::Awaited { until } if now >= until => self.connections = Connections::Over,
+            Connections::Awaited { .. } | Connections::Over => {}
         }
+    }
+
+    /// Ends the delay: services lead to the pod no more, or until it ends.
+    pub fn end_delay(&mut self) {
+        self.connections = Connections::Over;
     }
 
     /// Returns the time until which the stops wait at most.
     pub fn delay(&self) -> Option<Boot> {
         match self.connections {
-            Connections::Awaited { until, .. } => Some(until),
+            Connections::Awaited { until } => Some(until),
             Connections::Unchecked | Connections::Over => None,
         }
     }

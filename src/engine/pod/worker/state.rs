@@ -11,7 +11,7 @@ use crate::api::facts::ImageFact;
 use crate::api::mount::Mount;
 use crate::api::time::{Boot, Now, Wall};
 use crate::engine::event::Prepared;
-use crate::engine::pleg::cache::{Entry, Generation};
+use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan::next_step::Next;
 use crate::engine::slots::Class;
 use serde::Serialize;
@@ -62,9 +62,8 @@ pub enum Connections {
     /// Nothing was stopped yet.
     #[default]
     Unchecked,
-    /// Services lead to the pod. The stops wait until that ends, but no longer than this time. `since`: the step of the
-    /// engine that found it.
-    Awaited { until: Boot, since: Generation },
+    /// Services lead to the pod. The stops wait until that ends, but no longer than this time.
+    Awaited { until: Boot },
     /// Stops do not wait for services.
     Over,
 }
@@ -147,8 +146,9 @@ impl Terminating {
     }
 
     pub(super) fn end_until(&mut self, deadline: Boot) {
-        if deadline < self.grace_deadline {
-            self.grace_deadline = deadline;
+        let before = self.grace_deadline;
+        self.grace_deadline = self.grace_deadline.min(deadline);
+        if self.grace_deadline < before {
             self.connections = Connections::Over;
         }
     }
