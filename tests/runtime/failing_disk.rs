@@ -76,6 +76,7 @@ fn a_disk_that_becomes_read_only_stops_no_pod_and_needs_no_restart_afterwards() 
     on.agent.kill();
     on.agent.run();
     on.agent.wait_running("new");
+    on.agent.wait_running("web");
     assert_eq!(["web", "new"].map(|pod| identity(&on.agent, pod)), now);
     assert_eq!(number_of_records(&on.agent), 2);
 }
