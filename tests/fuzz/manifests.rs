@@ -81,7 +81,7 @@ fn schedule(workload: &Workload) {
 
 fn compute(pod: &Pod, objects: &DataObjects) {
     let allocatable = Resources::default();
-    let facts = Facts { pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects, cluster: None };
+    let facts = Facts { pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects, services: None, cluster: None };
     let find = |_: &Pod, key: &ClaimKey| Ok(ClaimDirectory { path: format!("/claims/{}", key.0) });
     volume_contents::resolve(facts, &find).for_each(drop);
     for container in pod.all_containers() {
