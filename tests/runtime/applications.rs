@@ -1,8 +1,8 @@
 //! The applications of tests/applications with kubectl: each is checked, applied, used, changed and deleted.
 
+use crate::services::{self, rules};
 use crate::support::agent::{Agent, patience};
 use crate::support::kubectl::Kubectl;
-use crate::support::lab::Runtime;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
@@ -18,34 +18,23 @@ struct Application {
     k: Kubectl,
     /// The path of a copy of the file.
     file: String,
-    /// The namespace of its objects.
-    namespace: String,
 }
 
 impl Application {
     /// Checks and applies the file. Its Services have addresses of the network `10.99.NETWORK.0`, as all agents of the
     /// tests share the rules of the kernel.
     fn start(name: &str, network: u8, text: &str) -> Application {
-        let mut agent = Agent::prepare(name, &Runtime::shared());
-        agent.serve_kubectl();
-        let services = format!(
-            "apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nserviceClusterIPRange: 10.99.{network}.0/24\n"
-        );
-        fs::write(agent.dir.join("config.d/40-services.yaml"), services).expect("a drop-in");
-        agent.run_with_kubectl();
-        let k = Kubectl::newest(&agent, name);
+        let (agent, k) = services::agent(name, &format!("10.99.{network}.0/24"));
         let file = k.file(&format!("{name}.yaml"), text);
         let checked = agent.command_of("check").arg(&file).output().expect("wherry");
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
         k.ok(&["apply", "-f", &file]);
-        let of_file = text.lines().find_map(|line| line.strip_prefix("  namespace: "));
-        let namespace = of_file.unwrap_or(&agent.namespace).to_owned();
-        Application { agent, k, file, namespace }
+        Application { agent, k, file }
     }
 
-    /// Runs kubectl in the namespace of the application. The command must succeed.
+    /// Runs kubectl, which must succeed.
     fn run(&self, words: &[&str]) -> String {
-        self.k.ok(&[&["-n", &self.namespace], words].concat())
+        self.k.ok(words)
     }
 
     fn cells(&self, words: &[&str]) -> Vec<String> {
@@ -86,7 +75,7 @@ impl Application {
 
     /// The output of a shell command in a pod. Empty if it fails.
     fn shell(&self, pod: &str, command: &str) -> String {
-        let words = ["-n", &self.namespace, "exec", pod, "--", "sh", "-c", command];
+        let words = ["exec", pod, "--", "sh", "-c", command];
         self.k.run_words(&words, b"").out
     }
 
@@ -127,7 +116,7 @@ impl Application {
 
     /// The directory of a claim.
     fn claim(&self, name: &str) -> PathBuf {
-        self.agent.root().join("claims").join(&self.namespace).join(name)
+        self.agent.root().join("claims").join(&self.agent.namespace).join(name)
     }
 
     /// Deletes the objects of the file. Neither pods nor rules of its Services are left.
@@ -145,12 +134,6 @@ impl Application {
 
 fn body(answer: &str) -> String {
     answer.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned())
-}
-
-/// The tables of all agents in the kernel.
-fn rules() -> String {
-    let output = Command::new("nft").args(["list", "ruleset"]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output();
-    String::from_utf8(output.expect("nft").stdout).expect("UTF-8")
 }
 
 /// The content of a file. Empty if there is none.

@@ -50,7 +50,7 @@ fn cells(k: &Kubectl, args: &[&str]) -> Vec<String> {
 }
 
 /// An agent whose services have addresses of their own, because all agents of the tests share a network.
-fn agent(name: &str, range: &str) -> (Agent, Kubectl) {
+pub fn agent(name: &str, range: &str) -> (Agent, Kubectl) {
     let mut agent = Agent::prepare(name, &Runtime::shared());
     agent.serve_kubectl();
     let text = format!("apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nserviceClusterIPRange: {range}\n");
@@ -97,8 +97,8 @@ fn resolved(k: &Kubectl, pod: &str, name: &str) -> BTreeSet<String> {
     found.filter_map(|words| words.first().map(|ip| (*ip).to_owned())).collect()
 }
 
-/// The table of this agent in the kernel.
-fn rules() -> String {
+/// The tables of all agents in the kernel.
+pub fn rules() -> String {
     let output = Command::new("nft").args(["list", "ruleset"]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output();
     String::from_utf8(output.expect("nft").stdout).expect("UTF-8")
 }
@@ -214,10 +214,11 @@ impl Machine {
     /// This machine has the address `NETWORK.1` on the cable, and the other one `NETWORK.2`.
     fn connect(name: &str, network: &str) -> Machine {
         let process = Command::new("unshare").args(["-n", "sleep", "1000"]).spawn().expect("unshare");
-        let machine = Machine { keeper: Process(process) };
+        let mut machine = Machine { keeper: Process(process) };
         let pid = machine.keeper.0.id().to_string();
         let name_of_process = || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         while name_of_process() != "sleep\n" {
+            assert!(machine.keeper.0.try_wait().is_ok_and(|end| end.is_none()), "unshare has ended");
             std::thread::sleep(Duration::from_millis(10));
         }
         let here = format!(
