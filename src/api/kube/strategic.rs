@@ -1,5 +1,5 @@
 //! Strategic merge patches, with which kubectl changes objects of known kinds: maps are merged, and the lists of a pod
-//! are merged by the key of their items.
+//! and the ports of a Service are merged by the key of their items.
 
 use super::merged_list::{self, Keys, Ports};
 use super::value_size::MAX_DEPTH;
