@@ -37,6 +37,9 @@ pub struct ServiceTable {
     /// The addresses of the pods. A connection of a pod through a service gets the source address of this machine:
     /// otherwise the answer of a pod on the same bridge would not pass this machine.
     pub pods: Vec<IpAddr>,
+    /// The addresses of the endpoints that are not among `pods`. A connection to them gets the source address of this
+    /// machine: otherwise the answer of another machine would not pass this one.
+    pub outside: Vec<IpAddr>,
     pub forwards: Vec<Forward>,
 }
 

@@ -134,18 +134,22 @@ impl Nft {
 
 /// Describes the failure of `nft`, and the remedy.
 fn failure(end: &EndOfProgram) -> String {
+    let remedy = "check that the kernel supports nf_tables with NAT (nft_nat, nft_masq, nft_numgen, nft_hash, \
+                  nft_fib_inet and nft_reject_inet)";
+    failure_of("nft", end, remedy)
+}
+
+/// Describes the failure of a program. `remedy`: what helps, unless the program lacks a permission.
+fn failure_of(program: &str, end: &EndOfProgram, remedy: &str) -> String {
     let remedy = match end.errors.contains("Operation not permitted") {
         true => "run Wherry as root, with CAP_NET_ADMIN",
-        false => {
-            "check that the kernel supports nf_tables with NAT (nft_nat, nft_masq, nft_numgen, nft_hash, \
-                  nft_fib_inet and nft_reject_inet)"
-        }
+        false => remedy,
     };
-    format!("nft failed with {}: {}; {remedy}", end.status, text_of_failure(end))
+    format!("{program} failed with {}: {}; {remedy}", end.status, first_lines(end))
 }
 
 /// Returns the first lines of the error output.
-fn text_of_failure(end: &EndOfProgram) -> String {
+fn first_lines(end: &EndOfProgram) -> String {
     // These lines of nft mark a place in the line above.
     let is_mark = |line: &&str| line.chars().all(|c| matches!(c, ' ' | '^' | '~'));
     let lines = end.errors.lines().filter(|line| !is_mark(line)).take(SHOWN_LINES);

@@ -10,7 +10,7 @@ use crate::api::service_table::{Balance, Entrance, Forward, Protocol, ServiceTab
 use crate::api::uid::digest_of_bytes;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// The rules that do not depend on the services.
 ///
@@ -127,7 +127,7 @@ fn rules(table: &ServiceTable, name: &str) -> String {
 /// Adds the sets and the empty maps of a family.
 fn add_sets(text: &mut String, table: &ServiceTable, family: Family) {
     let (end, address) = (digit(family), address_type(family));
-    for (name, addresses) in [("addresses", &table.addresses), ("pods", &table.pods), ("outside", &outside(table))] {
+    for (name, addresses) in [("addresses", &table.addresses), ("pods", &table.pods), ("outside", &table.outside)] {
         let _ = write!(text, "  set {name}{end} {{ type {address};");
         let of_family = addresses.iter().filter(|address| Family::of(**address) == family).collect_set();
         for (index, address) in of_family.iter().enumerate() {
@@ -137,13 +137,6 @@ fn add_sets(text: &mut String, table: &ServiceTable, family: Family) {
     }
     let _ = writeln!(text, "  map entrances{end} {{ type {address} . inet_proto . inet_service : verdict; }}");
     let _ = writeln!(text, "  map ports{end} {{ type inet_proto . inet_service : verdict; }}");
-}
-
-/// Returns the addresses of the endpoints that are not pods with a network of their own.
-fn outside(table: &ServiceTable) -> Vec<IpAddr> {
-    let pods: BTreeSet<IpAddr> = table.pods.iter().copied().collect();
-    let places = table.forwards.iter().flat_map(|forward| forward.to.places());
-    places.map(SocketAddr::ip).filter(|address| !pods.contains(address)).collect()
 }
 
 /// Returns the family of all addresses of a forward, or nothing if they differ or if there are no places.

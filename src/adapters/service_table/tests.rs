@@ -1,7 +1,7 @@
 //! The text of the script, and the same scripts with the real `nft` in a network namespace.
 
 use super::*;
-use crate::api::service_table::{Balance, Entrance, Forward, Protocol};
+use crate::api::service_table::{Balance, Entrance, Forward, Protocol, UdpFlows};
 use crate::api::uid::digest_of_bytes;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -38,6 +38,7 @@ fn example() -> ServiceTable {
     ServiceTable {
         addresses: ips(&["10.96.0.1", "10.96.0.10", "fd00::1"]),
         pods: ips(&["10.1.0.2", "10.1.0.1", "fd01::1"]),
+        outside: ips(&["fd01::2"]),
         forwards: vec![
             random(
                 Protocol::Tcp,
@@ -58,6 +59,7 @@ fn duplicates() -> ServiceTable {
     ServiceTable {
         addresses: ips(&["10.96.0.1", "10.96.0.1"]),
         pods: ips(&["10.1.0.1", "10.1.0.1"]),
+        outside: ips(&["fd01::1", "fd01::1"]),
         forwards: vec![
             random(Protocol::Tcp, entrances.clone(), &["10.1.0.1:1", "10.1.0.1:1"]),
             random(Protocol::Tcp, entrances, &["10.1.0.1:2"]),
@@ -95,6 +97,7 @@ fn large(services: u32, pods: u32) -> ServiceTable {
     ServiceTable {
         addresses: (0..services).map(|index| address(service, index)).collect(),
         pods: to.iter().map(SocketAddr::ip).collect(),
+        outside: Vec::new(),
         forwards: (0..services).map(forward).collect(),
     }
 }
@@ -338,10 +341,14 @@ impl NamespaceHolder {
         Ok(holder)
     }
 
-    /// Runs `nft` in the namespace, and returns its output.
     fn nft(&self, arguments: &[&str]) -> Result<String, String> {
+        self.run("nft", arguments)
+    }
+
+    /// Runs a program in the namespace, and returns its output.
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(&self.enter[0]);
-        command.args(&self.enter[1..]).arg("nft").args(arguments).env("LC_ALL", "C");
+        command.args(&self.enter[1..]).arg(program).args(arguments).env("LC_ALL", "C");
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         let output = command.output().map_err(|e| format!("nsenter: {e}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -415,5 +422,61 @@ fn nft_loads_a_large_table() {
         let applied = started.elapsed();
         assert_eq!(nft.is_in_force(&table, &place), Ok(true));
         eprintln!("applied after {applied:?}, checked after {:?}", started.elapsed());
+    });
+}
+
+#[test]
+fn a_failure_of_conntrack_has_a_remedy() {
+    let flows = UdpFlows { ports: [30053].into(), ..UdpFlows::default() };
+    let run = |script: &str| udp_flows::run_all(&["sh", "-c", script].map(OsString::from), &flows, LONG);
+    let why = run("echo 'Operation failed: no such module' >&2; exit 1").unwrap_err();
+    let expected =
+        "conntrack failed with exit status: 1: Operation failed: no such module; check that the kernel supports";
+    assert!(why.starts_with(expected), "{why}");
+    let why = run("echo 'Operation failed: Operation not permitted' >&2; exit 1").unwrap_err();
+    assert!(why.ends_with("; run Wherry as root, with CAP_NET_ADMIN"), "{why}");
+    assert_eq!(run("echo 'conntrack v1: 0 flow entries have been deleted.' >&2; exit 1"), Ok(()));
+    assert_eq!(
+        program::run(&["wherry-none".into()], "", clock::boot() + LONG).err().as_deref(),
+        Some("wherry-none is not installed")
+    );
+}
+
+#[test]
+fn the_kernel_forgets_the_conversations_with_these_endpoints_and_ports_and_no_others() {
+    in_namespace(|holder| {
+        let begin = |number: u16, to: &str, port: u16, endpoint: &[&str]| {
+            let (from, port) = (number.to_string(), port.to_string());
+            let flow =
+                ["-I", "-p", "udp", "-t", "1000", "-s", "192.0.2.1", "-d", to, "--sport", &from, "--dport", &port];
+            holder.run("conntrack", &[&flow[..], endpoint].concat())
+        };
+        if let Err(why) = begin(1, "10.96.0.1", 53, &["--dst-nat", "10.1.0.1"]) {
+            return eprintln!("skipped: needs conntrack: {}", why.trim());
+        }
+        begin(2, "10.96.0.1", 53, &["--dst-nat", "10.1.0.2"]).unwrap();
+        begin(3, "192.0.2.9", 30053, &[]).unwrap();
+        begin(4, "192.0.2.9", 99, &[]).unwrap();
+        let left = || {
+            let text = holder.run("conntrack", &["-L", "-p", "udp"]).unwrap();
+            let has = |number: &u16| text.contains(&format!(" sport={number} "));
+            (1..=4).filter(has).collect::<Vec<u16>>()
+        };
+        let program: Vec<OsString> = holder.enter.iter().cloned().chain(["conntrack".into()]).collect();
+        let forget = |endpoints: &[IpAddr], ports: &[u16]| {
+            let flows =
+                UdpFlows { endpoints: endpoints.iter().copied().collect(), ports: ports.iter().copied().collect() };
+            udp_flows::run_all(&program, &flows, LONG).unwrap();
+        };
+        assert_eq!(left(), [1, 2, 3, 4]);
+        forget(&ips(&["10.1.0.1", "10.1.0.77", "fd01::1"]), &[]);
+        assert_eq!(left(), [2, 3, 4]);
+        forget(&[], &[30053, 30054]);
+        assert_eq!(left(), [2, 4]);
+        // With many endpoints, all conversations with services.
+        let many: Vec<IpAddr> =
+            (0..65).map(|index| IpAddr::V4(std::net::Ipv4Addr::from_bits(0x0a02_0000 + index))).collect();
+        forget(&many, &[]);
+        assert_eq!(left(), [4]);
     });
 }

@@ -3,8 +3,8 @@
 //! The rules decide only about the first packet of a conversation. The kernel remembers the decision as long as packets
 //! come. For TCP, the end of the pod ends the connection.
 
+use super::failure_of;
 use super::program::{self, EndOfProgram};
-use super::text_of_failure;
 use crate::api::address_range::Family;
 use crate::api::service_table::UdpFlows;
 use crate::event_loop::clock;
@@ -12,8 +12,8 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// With more endpoints or ports than this, all conversations with services are forgotten at once. Each runs a program.
-const MAX_RUNS: usize = 64;
+/// With more endpoints than this, the kernel forgets all conversations with services. Each of fewer runs a program.
+const MAX_ENDPOINTS: usize = 64;
 
 /// Has the kernel forget these conversations. Blocks until `timeout` at most.
 ///
@@ -31,7 +31,8 @@ pub(super) fn run_all(program: &[OsString], flows: &UdpFlows, timeout: Duration)
         let command: Vec<OsString> = program.iter().cloned().chain(all).collect();
         let end = program::run(&command, "", deadline)?;
         if !end.status.success() && !found_nothing(&end) {
-            return Err(format!("conntrack failed with {}: {}", end.status, text_of_failure(&end)));
+            let remedy = "check that the kernel supports conntrack over netlink (nf_conntrack_netlink)";
+            return Err(failure_of("conntrack", &end, remedy));
         }
     }
     Ok(())
@@ -44,18 +45,22 @@ fn found_nothing(end: &EndOfProgram) -> bool {
 
 /// Returns the arguments for each run.
 fn deletions(flows: &UdpFlows) -> Vec<Vec<OsString>> {
-    let run = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<OsString>>();
-    if flows.endpoints.len() + flows.ports.len() > MAX_RUNS {
-        return vec![run(&["-f", "ipv4", "--dst-nat"]), run(&["-f", "ipv6", "--dst-nat"])];
+    let run = |family, words: &[&str]| {
+        let family = match family {
+            Family::V4 => "ipv4",
+            Family::V6 => "ipv6",
+        };
+        ["-f", family].iter().chain(words).map(OsString::from).collect::<Vec<OsString>>()
+    };
+    let mut all: Vec<Vec<OsString>> = match flows.endpoints.len() > MAX_ENDPOINTS {
+        true => Family::ALL.map(|family| run(family, &["--dst-nat"])).to_vec(),
+        false => {
+            let of_endpoint = |one: &IpAddr| run(Family::of(*one), &["--dst-nat", &one.to_string()]);
+            flows.endpoints.iter().map(of_endpoint).collect()
+        }
+    };
+    for port in &flows.ports {
+        all.extend(Family::ALL.map(|family| run(family, &["--orig-port-dst", &port.to_string()])));
     }
-    let family = |address: IpAddr| match Family::of(address) {
-        Family::V4 => "ipv4",
-        Family::V6 => "ipv6",
-    };
-    let endpoints = flows.endpoints.iter().map(|one| run(&["-f", family(*one), "--dst-nat", &one.to_string()]));
-    let of_port = |port: &u16| {
-        let port = port.to_string();
-        ["ipv4", "ipv6"].map(|family| run(&["-f", family, "--orig-port-dst", &port]))
-    };
-    endpoints.chain(flows.ports.iter().flat_map(of_port)).collect()
+    all
 }

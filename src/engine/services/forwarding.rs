@@ -8,6 +8,7 @@ use crate::api::address_range::Family;
 use crate::api::hash::fnv1a;
 use crate::api::k8s::ServiceSpec;
 use crate::api::service_table::{Balance, Entrance, Forward, Protocol, ServiceTable};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 /// The least number of places for the clients of a service with session affinity. Each endpoint has several, so that
@@ -38,9 +39,17 @@ pub fn table<'a>(services: impl Iterator<Item = &'a ServiceEntry>, pods: Vec<IpA
         }
     }
     if !table.forwards.is_empty() {
+        table.outside = outside(&table.forwards, &pods);
         table.pods = pods;
     }
     (table, is_cut)
+}
+
+/// Returns the addresses of the endpoints that are not pods.
+fn outside(forwards: &[Forward], pods: &[IpAddr]) -> Vec<IpAddr> {
+    let pods: BTreeSet<IpAddr> = pods.iter().copied().collect();
+    let endpoints: BTreeSet<IpAddr> = forwards.iter().flat_map(|one| one.to.places()).map(SocketAddr::ip).collect();
+    endpoints.difference(&pods).copied().collect()
 }
 
 /// Returns the rules of one service.

@@ -30,8 +30,6 @@ pub struct KernelTable {
     /// The endpoints and ports for UDP that the kernel's rules have, or had before a failure. None: unknown, because an
     /// earlier run made the rules.
     udp: Option<UdpFlows>,
-    /// The conversations that the kernel has to forget after the last change.
-    stale: Rc<UdpFlows>,
     /// Why the kernel could not forget conversations.
     not_forgotten: Option<String>,
 }
@@ -58,6 +56,7 @@ enum TableStage {
     Checking {
         table: Rc<ServiceTable>,
     },
+    /// After a change, the kernel forgets conversations that go where the rules would not send them.
     Forgetting,
     Failed {
         failed: TableFailure,
@@ -78,7 +77,6 @@ impl Default for KernelTable {
             found: Found::Nothing,
             stage: TableStage::Idle { from: Boot::default(), check_at: Boot::default() },
             udp: Some(UdpFlows::default()),
-            stale: Rc::default(),
             not_forgotten: None,
         }
     }
@@ -105,10 +103,6 @@ impl KernelTable {
         }
         let table = self.wanted.clone();
         let call = match self.is_right() {
-            _ if !self.stale.is_empty() => {
-                self.stage = TableStage::Forgetting;
-                ServiceTableCall::Forget { flows: self.stale.clone() }
-            }
             true => {
                 self.stage = TableStage::Checking { table: table.clone() };
                 ServiceTableCall::Check { table }
@@ -122,7 +116,7 @@ impl KernelTable {
                 ServiceTableCall::Apply { table }
             }
         };
-        outbox.begin(Owner::ServiceTable, |op| Effect::ServiceTable { op, call, timeout: TIMEOUT });
+        begin(call, outbox);
     }
 
     /// Handles the end of a call.
@@ -134,7 +128,11 @@ impl KernelTable {
                     let message = "the rules of the services are in the kernel again".to_owned();
                     outbox.emit_node_event(Severity::Normal, Reason::ServiceRulesApplied, message);
                 }
-                self.changed_to(&table);
+                let flows = self.changed_to(&table);
+                if !flows.is_empty() {
+                    self.stage = TableStage::Forgetting;
+                    begin(ServiceTableCall::Forget { flows: Rc::new(flows) }, outbox);
+                }
                 self.found = if table.is_empty() { Found::Nothing } else { Found::Table(table) };
             }
             (TableStage::Applying { failed, .. }, Err(e)) => {
@@ -154,21 +152,21 @@ impl KernelTable {
         }
     }
 
-    /// Notes which conversations go where the rules of the kernel's new table would not send them: to endpoints that
-    /// are gone, and to ports of the machine that had no endpoint.
-    fn changed_to(&mut self, table: &ServiceTable) {
+    /// Returns the conversations that go where the rules of the kernel's new table would not send them: to endpoints
+    /// that are gone, and to ports of the machine that had no endpoint.
+    fn changed_to(&mut self, table: &ServiceTable) -> UdpFlows {
         let now = table.udp();
-        if let Some(before) = &self.udp {
+        let stale = self.udp.as_ref().map(|before| {
             let endpoints = before.endpoints.difference(&now.endpoints).copied().collect();
             let ports = now.ports.difference(&before.ports).copied().collect();
-            self.stale = Rc::new(UdpFlows { endpoints, ports });
-        }
+            UdpFlows { endpoints, ports }
+        });
         self.udp = Some(now);
+        stale.unwrap_or_default()
     }
 
     /// Handles the end of a call that forgets conversations. It is not repeated: without the program, each would fail.
     fn forgot(&mut self, result: Result<Answer, OpError>, outbox: &mut Outbox) {
-        self.stale = Rc::default();
         let why = result.err().map(|e| e.to_string());
         if let Some(why) = why.as_ref().filter(|why| self.not_forgotten.as_ref() != Some(why)) {
             let message = format!("clients of services over UDP may stay with pods that are gone: {why}");
@@ -199,7 +197,7 @@ impl KernelTable {
     /// Returns true if the kernel certainly has no table, and nothing is left to do.
     pub fn is_nothing(&self) -> bool {
         let is_idle = !matches!(self.stage, TableStage::Applying { .. } | TableStage::Forgetting);
-        matches!(self.found, Found::Nothing) && is_idle && self.stale.is_empty()
+        matches!(self.found, Found::Nothing) && is_idle
     }
 
     /// Returns why the kernel does not have the wanted table.
@@ -212,12 +210,16 @@ impl KernelTable {
 
     pub fn next_deadline(&self) -> Option<Boot> {
         match &self.stage {
-            TableStage::Idle { from, .. } if !self.is_right() || !self.stale.is_empty() => Some(*from),
+            TableStage::Idle { from, .. } if !self.is_right() => Some(*from),
             TableStage::Idle { check_at, .. } => (!self.wanted.is_empty()).then_some(*check_at),
             TableStage::Failed { again, .. } => Some(*again),
             TableStage::Applying { .. } | TableStage::Checking { .. } | TableStage::Forgetting => None,
         }
     }
+}
+
+fn begin(call: ServiceTableCall, outbox: &mut Outbox) {
+    outbox.begin(Owner::ServiceTable, |op| Effect::ServiceTable { op, call, timeout: TIMEOUT });
 }
 
 /// Reports a failure, unless the last attempt failed in the same way.

@@ -7,6 +7,7 @@ use crate::world::handlers::{Answers, BADLY, WELL};
 use crate::world::{MS, S, World};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use wherry::api::address_range::AddressRange;
 use wherry::api::names::{FullName, Uid};
 use wherry::api::service_table::Protocol;
@@ -550,4 +551,9 @@ fn y28_a_service_without_a_selector_has_the_endpoints_of_slices() {
     w.define_slice("printer-1", "printer", &format!("ports: [{{port: 631}}], {endpoints}"));
     w.run(1);
     assert_eq!(w.places(&to), BTreeSet::from(["192.0.2.9:631".to_owned()]));
+    // Its answers pass this machine. Those of pods do anyway, and keep the address of the client.
+    web(&mut w, 2);
+    w.define_service("web", WEB);
+    w.run(3);
+    assert_eq!(w.rules.table.outside, ["192.0.2.9".parse::<IpAddr>().expect("an address")]);
 }
