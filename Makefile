@@ -14,6 +14,10 @@ export WHERRY_RUNTIME := $(RUNTIME)
 KUBECTL ?= $(if $(RUNTIME),1.36,1.20 1.32 1.36)
 # built: `make test-cluster` exits with 77 if the control plane was not built before.
 CONTROL_PLANE ?= build
+# The unit tests of the pure crates need no speed, and are compiled in a fifth of the time without optimisation.
+UNOPTIMISED := $(foreach crate,api engine,--config profile.dev.package.wherry-$(crate).opt-level=0)
+# The other tests that need neither root nor a runtime (tests/architecture/suites.rs compares them with Cargo.toml).
+SUITES := architecture transport kubeconfig cost mutation-list mutation-hints verdict simulation
 # Passed to the test programs: a filter, --nocapture, ...
 ARGS ?=
 # The architecture of the packages, in the words of Debian or of rpm. Empty: this machine's.
@@ -47,7 +51,9 @@ test: ## the complete ordinary test run; installs its requirements (root or sudo
 	@tests/lab/test.sh
 
 test-unit: ## units, simulation, architecture: no root, no runtime
-	$(CARGO) test --no-fail-fast
+	code=0; $(CARGO) $(UNOPTIMISED) test --no-fail-fast --lib || code=$$?; \
+	$(CARGO) test --no-fail-fast --bins --examples $(SUITES:%=--test %) || code=$$?; \
+	$(CARGO) test --no-fail-fast --doc || code=$$?; exit $$code
 
 test-runtime: ## pods on a real, private containerd (root or sudo); ARGS=filter RUNTIME=1.7
 	@tests/lab/install.sh build runtime

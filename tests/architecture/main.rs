@@ -18,6 +18,7 @@ mod pod_fields;
 mod rules;
 mod schema;
 mod sorts;
+mod suites;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -31,7 +31,7 @@ suite() {
 # The targets that use the CPUs while the runtime tests wait for containers. They run one after the other.
 # (WHERRY_BACKGROUND: another one.)
 # shellcheck disable=SC2206 # words
-BACKGROUND=(test-mutations fuzz ${WHERRY_BACKGROUND:-})
+BACKGROUND=(test-mutations ${WHERRY_BACKGROUND:-})
 logs=$(mktemp -d)
 background=
 # shellcheck disable=SC2317 # called by the trap
@@ -43,7 +43,7 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-"$LAB/install.sh" build fuzz
+"$LAB/install.sh" build
 make() { command make --no-print-directory "$@"; }
 
 # The control plane takes minutes to build, so only one that was built before is used, and only while the whole run remains

@@ -2,9 +2,9 @@
 //! each of them.
 //!
 //! `list` contains the mutations. One copy of the sources contains all of them (`package`), and an environment variable
-//! selects one, so that a single build is enough. The unmutated engine runs all stories and lives first; the CPU time
-//! of these runs determines the limits for the mutated ones (`verdict`). What caught a mutation before runs first (`hints`). Only
-//! cargo is needed.
+//! selects one, so that a single build is enough. What caught a mutation before runs first (`hints`). All stories and lives run
+//! only for a mutation that survives this. The unmutated engine runs the same stories and lives before; its CPU time determines
+//! the limits for the mutated ones (`verdict`). Only cargo is needed.
 //!
 //! Run with `make test-mutations`; ARGS=text selects the mutations whose name contains the text. WHERRY_MUTATIONS_LEARN=1 renews the hints.
 
@@ -20,13 +20,14 @@ mod verdict;
 
 use hints::{Hint, Hints};
 use list::Mutation;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use verdict::{End, Run, Shown, Verdict, limit};
 
@@ -53,10 +54,19 @@ struct Limits {
 /// The program of the simulation, and the limits of its runs.
 struct Judge {
     simulation: PathBuf,
+    hints: Hints,
+    /// Of the stories and lives of the hints.
+    hinted: Limits,
+    /// Of all stories and lives. Measured when a mutation needs it.
+    whole: OnceLock<Result<Whole, String>>,
+}
+
+struct Whole {
     stories: Limits,
     lives: Vec<Limits>,
-    hints: Hints,
 }
+
+const NO_LIMIT: Limits = Limits { cpu: Duration::MAX, clock: Duration::MAX };
 
 fn main() -> ExitCode {
     match run() {
@@ -77,9 +87,9 @@ fn run() -> Result<bool, String> {
     let simulation = package::build(project, &mutations)?;
     println!("{} mutations, built in {:.0} s", mutations.len(), begin.elapsed().as_secs_f64());
     let hints = project.join("tests/mutations/caught");
-    let judge = Judge::new(simulation, hints::read(&hints))?;
     let chosen: Vec<(usize, &Mutation)> =
         mutations.iter().enumerate().filter(|(_, m)| m.name.contains(&filter)).collect();
+    let judge = Judge::new(simulation, hints::read(&hints), &chosen)?;
     let judged = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -131,64 +141,92 @@ fn hint(verdict: &Verdict) -> Option<Hint> {
 }
 
 impl Judge {
-    /// Runs the unmutated engine. It has to pass; otherwise the failures of mutated engines mean nothing.
-    fn new(simulation: PathBuf, hints: Hints) -> Result<Judge, String> {
-        const NO_LIMIT: Limits = Limits { cpu: Duration::MAX, clock: Duration::MAX };
-        let mut judge = Judge { simulation, stories: NO_LIMIT, lives: vec![NO_LIMIT; LIVES.len()], hints };
-        let limits = |run: &Run, begin: Instant| Limits {
-            cpu: limit(run.spent),
-            clock: (begin.elapsed() * CLOCK_PATIENCE).max(CLOCK_FLOOR),
-        };
-        let must_pass = |run: &Run, shown: Shown| match (run.end, shown) {
-            (End::Passed, Shown::Nothing) => Ok(()),
-            (end, shown) => Err(format!("the unmutated engine fails: {end:?}, {shown:?}")),
-        };
-        let mut spent = Duration::ZERO;
+    /// Runs what the hints of these mutations name on the unmutated engine.
+    fn new(simulation: PathBuf, hints: Hints, chosen: &[(usize, &Mutation)]) -> Result<Judge, String> {
+        let mut judge = Judge { simulation, hints, hinted: NO_LIMIT, whole: OnceLock::new() };
+        let (mut stories, mut seeds) = (BTreeSet::new(), BTreeSet::new());
+        for hint in chosen.iter().filter_map(|(_, mutation)| judge.hints.get(&mutation.name)) {
+            match hint {
+                Hint::Story(name) => drop(stories.insert(name.as_str())),
+                Hint::Seed(seed) => drop(seeds.insert(*seed)),
+            }
+        }
+        let which: Vec<&str> = std::iter::once("--exact").chain(stories.iter().copied()).collect();
         let begin = Instant::now();
-        let run = judge.run_stories(0, &[])?;
-        must_pass(&run, verdict::stories(&run)?)?;
-        judge.stories = limits(&run, begin);
-        for piece in 0..LIVES.len() {
-            let begin = Instant::now();
-            let run = judge.run_lives(0, LIVES[piece].clone(), NO_LIMIT)?;
-            must_pass(&run, verdict::lives(&run)?)?;
-            judge.lives[piece] = limits(&run, begin);
+        let mut spent = Duration::ZERO;
+        if !stories.is_empty() {
+            let run = judge.run_stories(0, &which, NO_LIMIT)?;
+            must_pass(&run, verdict::stories(&run)?)?;
             spent += run.spent;
         }
-        let lives = LIVES.last().map_or(0, |l| l.end);
+        for seed in &seeds {
+            let run = judge.run_lives(0, *seed..seed.saturating_add(1), NO_LIMIT)?;
+            must_pass(&run, verdict::lives(&run)?)?;
+            spent += run.spent;
+        }
         println!(
-            "unmutated: the stories take {:.1} s of CPU time, {lives} lives {:.1} s",
-            judge.stories.cpu.as_secs_f64() / limit(Duration::from_secs(1)).as_secs_f64(),
+            "unmutated: the {} stories and {} lives of the hints take {:.1} s of CPU time",
+            stories.len(),
+            seeds.len(),
             spent.as_secs_f64()
         );
+        judge.hinted = limits(spent, begin);
         Ok(judge)
     }
 
-    /// After the hint, the stories of the mutation's own rule run, because they catch most mutations and take a fraction of the time.
+    /// Runs everything on the unmutated engine.
+    fn measure(&self) -> Result<Whole, String> {
+        let begin = Instant::now();
+        let run = self.run_stories(0, &[], NO_LIMIT)?;
+        must_pass(&run, verdict::stories(&run)?)?;
+        let stories = limits(run.spent, begin);
+        let (mut lives, mut spent) = (Vec::new(), Duration::ZERO);
+        for piece in LIVES {
+            let begin = Instant::now();
+            let run = self.run_lives(0, piece, NO_LIMIT)?;
+            must_pass(&run, verdict::lives(&run)?)?;
+            lives.push(limits(run.spent, begin));
+            spent += run.spent;
+        }
+        println!(
+            "unmutated: the stories take {:.1} s of CPU time, {} lives {:.1} s",
+            run.spent.as_secs_f64(),
+            LIVES.last().map_or(0, |l| l.end),
+            spent.as_secs_f64()
+        );
+        Ok(Whole { stories, lives })
+    }
+
     fn judge(&self, number: usize, mutation: &Mutation) -> Result<Verdict, String> {
         let hinted = match self.hints.get(&mutation.name) {
             None => Verdict::Survived,
             Some(Hint::Story(name)) => {
-                let run = self.run_stories(number, &["--exact", name])?;
+                let run = self.run_stories(number, &["--exact", name], self.hinted)?;
                 verdict::verdict(verdict::stories(&run)?, Shown::Nothing)
             }
             Some(Hint::Seed(seed)) => {
-                let run = self.run_lives(number, *seed..seed.saturating_add(1), self.lives[0])?;
+                let run = self.run_lives(number, *seed..seed.saturating_add(1), self.hinted)?;
                 verdict::verdict(Shown::Nothing, verdict::lives(&run)?)
             }
         };
-        if let Verdict::Caught { .. } = hinted {
-            return Ok(hinted);
+        match hinted {
+            Verdict::Caught { .. } => Ok(hinted),
+            Verdict::TimedOut | Verdict::Survived => self.judge_by_all(number, mutation),
         }
+    }
+
+    /// The stories of the mutation's own rule run first, because they catch most mutations and take a fraction of the time.
+    fn judge_by_all(&self, number: usize, mutation: &Mutation) -> Result<Verdict, String> {
+        let whole = self.whole.get_or_init(|| self.measure()).as_ref().map_err(Clone::clone)?;
         let rule = mutation.rule();
-        let stories = match verdict::stories(&self.run_stories(number, &[rule])?)? {
-            Shown::Nothing => verdict::stories(&self.run_stories(number, &["--skip", rule])?)?,
+        let stories = match verdict::stories(&self.run_stories(number, &[rule], whole.stories)?)? {
+            Shown::Nothing => verdict::stories(&self.run_stories(number, &["--skip", rule], whole.stories)?)?,
             shown => shown,
         };
         let pieces = if matches!(stories, Shown::Failures(_)) { 0 } else { LIVES.len() };
         let mut lives = Shown::Nothing;
-        for piece in 0..pieces {
-            lives = verdict::lives(&self.run_lives(number, LIVES[piece].clone(), self.lives[piece])?)?;
+        for (piece, limits) in LIVES.into_iter().zip(&whole.lives).take(pieces) {
+            lives = verdict::lives(&self.run_lives(number, piece, *limits)?)?;
             if lives != Shown::Nothing {
                 break;
             }
@@ -196,12 +234,12 @@ impl Judge {
         Ok(verdict::verdict(stories, lives))
     }
 
-    fn run_stories(&self, number: usize, which: &[&str]) -> Result<Run, String> {
+    fn run_stories(&self, number: usize, which: &[&str], limits: Limits) -> Result<Run, String> {
         // The lives have the other runtime, too.
         let skipped =
             ["--skip", "seeds", "--skip", "shrink", "--skip", "stories_with_another_runtime", "--test-threads", "1"];
         let args = [&skipped, which].concat();
-        self.run(number, &args, 0..0, self.stories)
+        self.run(number, &args, 0..0, limits)
     }
 
     fn run_lives(&self, number: usize, seeds: Range<u32>, limits: Limits) -> Result<Run, String> {
@@ -253,6 +291,19 @@ impl Judge {
             let output = stderr + "\n" + &out.join().unwrap_or_default();
             Ok(Run { end, output, spent })
         })
+    }
+}
+
+/// The limits of a mutated run, from the CPU time of the unmutated one, which began at `begin`.
+fn limits(spent: Duration, begin: Instant) -> Limits {
+    Limits { cpu: limit(spent), clock: (begin.elapsed() * CLOCK_PATIENCE).max(CLOCK_FLOOR) }
+}
+
+/// If the unmutated engine fails, the failures of mutated ones mean nothing.
+fn must_pass(run: &Run, shown: Shown) -> Result<(), String> {
+    match (run.end, shown) {
+        (End::Passed, Shown::Nothing) => Ok(()),
+        (end, shown) => Err(format!("the unmutated engine fails: {end:?}, {shown:?}")),
     }
 }
 
