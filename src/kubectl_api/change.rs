@@ -70,7 +70,7 @@ impl KubectlApi {
         if WorkloadKind::of(resource.kind_name).is_some() && change.is_none() {
             deletes_pods(resource.kind_name, asked, body)?;
         }
-        if let (Some(live), None) = (&live, &source) {
+        if let (Some(live), None, None) = (&live, &source, &change) {
             return Ok(match write::controller(live) {
                 _ if matches!(key.kind, Kind::Claim | Kind::Volume) => delete_storage(key, live, &options),
                 Some(_) if key.kind == Kind::Job => delete_created_job(key, live, &options),
@@ -86,7 +86,8 @@ impl KubectlApi {
         let ChangeOptions { grace, dry_run } = options;
         let (document, file) = source.map(|source| (source.document, source.path)).unzip();
         let (node_name, seen) = (snapshot.node_name.to_owned(), snapshot.timestamp().to_string());
-        let manifest = ManifestEdit { object: path, document, digest: None, change, node_name, seen };
+        let network_policies = snapshot.engine.network_policies();
+        let manifest = ManifestEdit { object: path, document, digest: None, change, node_name, seen, network_policies };
         let log = format!("verb={verb} {}={}/{}", resource.singular, key.namespace, key.name);
         let (of, file) = (ChangeOf { key, subresource, dry_run, grace }, FileChange { file, manifest, dry_run });
         Ok(NextStep::Change { change: Box::new(RequestedChange { of, file }), log })
