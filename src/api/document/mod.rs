@@ -439,8 +439,10 @@ impl Document {
             }
             Some("ConfigMap") => self.config_map(path).map(Object::Data),
             Some("Secret") => self.secret(path, context.credentials).map(Object::Data),
-            Some(kind) if PlainKind::of(kind).is_some() => self.plain_object(path, context),
-            _ => return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod))),
+            kind => match kind.and_then(PlainKind::of) {
+                Some(kind) => self.plain_object(kind, path, context),
+                None => return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod))),
+            },
         };
         made.map_err(|faults| self.problems(path, text, faults))
     }
@@ -594,15 +596,13 @@ impl Document {
     }
 
     /// Builds an object that is only kept and shown (Y30).
-    fn plain_object(&self, path: &str, context: Context<'_>) -> Result<Object, Vec<Fault>> {
+    fn plain_object(&self, kind: PlainKind, path: &str, context: Context<'_>) -> Result<Object, Vec<Fault>> {
         if !self.faults.is_empty() {
             return Err(self.faults.clone());
         }
         if self.is_refused(context.network_policies) {
             return Err(vec![fault("kind", plain_object::REFUSED_POLICY)]);
         }
-        let kind = self.content.get("kind").and_then(Value::as_str).and_then(PlainKind::of);
-        let kind = kind.unwrap_or(PlainKind::Namespace);
         let metadata = json!({ "metadata": self.content.get("metadata") });
         let (k8s::OnlyMetadata { mut metadata }, mut faults) = k8s::with_unknown(&metadata)?;
         if kind.is_namespaced() {

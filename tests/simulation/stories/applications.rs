@@ -1,7 +1,9 @@
 //! Objects of applications that Wherry only keeps and shows: their documents, namespaces, and network policies.
 
+use super::deployments::probed;
 use crate::story::*;
 use crate::world::World;
+use crate::world::handlers::BADLY;
 use serde_json::{Value, json};
 use wherry::api::control::DrainOutcome;
 use wherry::api::document::context::NetworkPolicies;
@@ -208,7 +210,7 @@ fn a_kind_that_is_not_supported_has_a_remedy_and_affects_no_other_document() {
 /// A node with two ready pods of a Deployment, and a budget.
 fn protected(spec: &str) -> World {
     let mut w = node();
-    w.define_deployment("web", "replicas: 2", ONE);
+    w.define_deployment("web", "replicas: 2", &probed(1));
     let budget = format!(
         "{{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {{name: web}}, spec: {{selector: {{matchLabels: \
          {{app: web}}}}, {spec}}}}}"
@@ -292,4 +294,21 @@ fn y32_a_drain_stops_only_the_pods_that_the_budget_allows() {
     w.run(60);
     assert_eq!(drain(&mut w, false), [DrainOutcome::Down, DrainOutcome::Refused]);
     assert_eq!(drain(&mut w, true), [DrainOutcome::Down, DrainOutcome::Ending]);
+}
+
+#[test]
+fn y32_a_pod_that_is_not_ready_can_be_evicted_if_enough_others_are_or_its_policy_allows_it() {
+    for (spec, expected) in [
+        ("minAvailable: 1", 201),
+        ("minAvailable: 2", 429),
+        ("minAvailable: 2, unhealthyPodEvictionPolicy: AlwaysAllow", 201),
+        ("maxUnavailable: 0, unhealthyPodEvictionPolicy: IfHealthyBudget", 429),
+    ] {
+        let mut w = protected(spec);
+        let name = w.engine.pods()[1].pod.name.name.to_string();
+        w.handlers.answers(&format!("{name}/main/Readiness"), &[BADLY; 60]);
+        w.run(10);
+        assert_eq!(allowed(&mut w), 0, "{spec}");
+        assert_eq!((evict(&mut w, 0, "").0, evict(&mut w, 1, "").0), (429, expected), "{spec}");
+    }
 }
