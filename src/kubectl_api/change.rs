@@ -18,7 +18,7 @@ use crate::api::kube::versions::Key;
 use crate::api::kube::write::{self, ObjectChange};
 use crate::api::names::{FullName, Uid};
 use crate::api::uid::digest_of_bytes;
-use crate::api::workload::key::WorkloadKind;
+use crate::api::workload::key::{WorkloadKey, WorkloadKind};
 use crate::engine::control::Request;
 use serde_json::Value;
 use std::time::Duration;
@@ -67,9 +67,10 @@ impl KubectlApi {
         }
         write::check(resource, &name, change.as_ref(), body, source.is_some(), live.as_ref())?;
         let options = ChangeOptions::read(asked, body)?;
-        if WorkloadKind::of(resource.kind_name).is_some() && change.is_none() {
-            deletes_pods(resource.kind_name, asked, body)?;
-        }
+        let pods = match WorkloadKind::of(resource.kind_name) {
+            Some(kind) if change.is_none() => pods_to_await(kind, &key, asked, body)?,
+            _ => Vec::new(),
+        };
         if let (Some(live), None, None) = (&live, &source, &change) {
             return Ok(match write::controller(live) {
                 _ if matches!(key.kind, Kind::Claim | Kind::Volume) => delete_storage(key, live, &options),
@@ -89,25 +90,24 @@ impl KubectlApi {
         let network_policies = snapshot.engine.network_policies();
         let manifest = ManifestEdit { object: path, document, digest: None, change, node_name, seen, network_policies };
         let log = format!("verb={verb} {}={}/{}", resource.singular, key.namespace, key.name);
-        let (of, file) = (ChangeOf { key, subresource, dry_run, grace }, FileChange { file, manifest, dry_run });
+        let (of, file) = (ChangeOf { key, subresource, dry_run, grace, pods }, FileChange { file, manifest, dry_run });
         Ok(NextStep::Change { change: Box::new(RequestedChange { of, file }), log })
     }
 }
 
-/// Checks that the pods of a workload may end with it. `kind`: its kind.
+/// Returns the pods for whose end the deletion of a workload waits: all of them with `--cascade=foreground`.
 ///
 /// # Errors
 /// The client wants to keep the pods. Without a manifest, nothing would define them.
-fn deletes_pods(kind: &str, asked: &Asked<'_>, options: &Value) -> Result<()> {
+fn pods_to_await(kind: WorkloadKind, key: &Key, asked: &Asked<'_>, options: &Value) -> Result<Vec<Uid>> {
     let policy = options.get("propagationPolicy").and_then(Value::as_str);
     let policy = policy.or(asked.query.get("propagationPolicy"));
-    match policy == Some("Orphan") || options["orphanDependents"] == true {
-        true => {
-            let why = format!("the pods of a {kind} end with it; delete it without --cascade=orphan");
-            Err(Failure::bad_request(why))
-        }
-        false => Ok(()),
+    if policy == Some("Orphan") || options["orphanDependents"] == true {
+        let why = format!("the pods of a {} end with it; delete it without --cascade=orphan", kind.name());
+        return Err(Failure::bad_request(why));
     }
+    let of = WorkloadKey::new(kind, FullName::new(&key.namespace, &key.name));
+    Ok(if policy == Some("Foreground") { asked.snapshot.engine.pods_of_workload(&of) } else { Vec::new() })
 }
 
 /// Handles the deletion of a pod of a workload, which then creates another one.

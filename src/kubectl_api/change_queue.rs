@@ -33,6 +33,8 @@ pub(super) struct ChangeOf {
     pub(super) dry_run: bool,
     /// If the change removes a pod, the client's grace period. It can only shorten the pod's own.
     pub(super) grace: Option<Duration>,
+    /// The pods that have to end before the client gets its response (`--cascade=foreground`).
+    pub(super) pods: Vec<Uid>,
 }
 
 /// What a helper does with the manifests.
@@ -63,8 +65,9 @@ pub(super) struct RunningChange {
 pub(super) struct WrittenChange {
     pub(super) change: RunningChange,
     pub(super) edited: Edited,
-    /// The client waits until this time.
-    pub(super) until: Boot,
+    /// Until when the client waits for the engine. None: the change is in force, and the client waits for pods that
+    /// end.
+    pub(super) until: Option<Boot>,
 }
 
 impl ChangeQueue {
@@ -104,15 +107,16 @@ impl ChangeQueue {
         match result {
             Err(refused) => Some((change.request, refused)),
             Ok(edited) => {
-                self.written.push(WrittenChange { change, edited, until: now + ACCEPT_TIMEOUT });
+                self.written.push(WrittenChange { change, edited, until: Some(now + ACCEPT_TIMEOUT) });
                 None
             }
         }
     }
 
-    /// Removes the change of a client that has disconnected, unless it is already written. Returns true if the helper
-    /// must abandon the change.
+    /// Removes the change of a client that has disconnected, unless it is written and not yet in force. Returns true if
+    /// the helper must abandon the change.
     pub(super) fn gone(&mut self, request: RequestId) -> bool {
+        self.written.retain(|written| written.until.is_some() || written.change.request != request);
         self.waiting.retain(|(waits, _)| *waits != request);
         self.running.as_ref().is_some_and(|running| running.request == request)
     }
@@ -136,7 +140,7 @@ mod tests {
         let network_policies = NetworkPolicies::default();
         let manifest =
             ManifestEdit { object, document: None, digest: None, change: None, node_name, seen, network_policies };
-        let of = ChangeOf { key, subresource: None, dry_run: false, grace: None };
+        let of = ChangeOf { key, subresource: None, dry_run: false, grace: None, pods: Vec::new() };
         RequestedChange { of, file: FileChange { file: None, manifest, dry_run: false } }
     }
 

@@ -62,6 +62,8 @@ enum Settled {
     Refused(Failure),
     /// The client has waited long enough. The change stays.
     Late(Failure),
+    /// The change is in force, and the client waits for pods that end.
+    PodsEnd,
 }
 
 impl KubectlApi {
@@ -91,7 +93,7 @@ impl KubectlApi {
 
     /// Returns the earliest time at which a client stops waiting.
     pub fn next_deadline(&self) -> Option<Boot> {
-        self.changes.written.iter().map(|written| written.until).min()
+        self.changes.written.iter().filter_map(|written| written.until).min()
     }
 
     /// Takes the changes that the engine has accepted or refused. Returns None if no written change is pending.
@@ -100,11 +102,15 @@ impl KubectlApi {
             return None;
         }
         let mut ended = Vec::new();
-        for written in std::mem::take(&mut self.changes.written) {
+        for mut written in std::mem::take(&mut self.changes.written) {
             match self.settled(snapshot, &written) {
                 Some(Settled::Accepted(response)) => ended.push(EndedChange::accepted(written, Ok(response))),
                 Some(Settled::Late(failure)) => ended.push(EndedChange::accepted(written, Err(failure))),
                 Some(Settled::Refused(why)) => ended.push(EndedChange::refused(written, why)),
+                Some(Settled::PodsEnd) => {
+                    written.until = None;
+                    self.changes.written.push(written);
+                }
                 None => self.changes.written.push(written),
             }
         }
@@ -114,6 +120,10 @@ impl KubectlApi {
     /// Returns the outcome of a change, or None if the engine has not decided yet.
     fn settled(&self, snapshot: &Snapshot<'_>, written: &WrittenChange) -> Option<Settled> {
         let WrittenChange { change: RunningChange { of, .. }, edited, until } = written;
+        let pods_end = of.pods.iter().any(|uid| snapshot.engine.pod(uid).is_some());
+        let Some(until) = until else {
+            return (!pods_end).then(|| Settled::Accepted(self.changed_response(snapshot, written)));
+        };
         if of.dry_run || edited.outcome == EditOutcome::Unchanged {
             return Some(Settled::Accepted(self.changed_response(snapshot, written)));
         }
@@ -129,6 +139,7 @@ impl KubectlApi {
             expired: snapshot.now.boot >= *until,
         };
         match effected.verdict() {
+            EditVerdict::Accepted if pods_end => Some(Settled::PodsEnd),
             EditVerdict::Accepted => Some(Settled::Accepted(self.changed_response(snapshot, written))),
             EditVerdict::Waiting => None,
             EditVerdict::Refused(problems) => {

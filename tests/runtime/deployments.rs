@@ -204,4 +204,6 @@ fn a_deployment_that_is_not_valid_is_refused_by_name() {
     assert!(code == 1 && err.contains("--cascade=orphan"), "{err}");
     let Printed { code, err, .. } = k.run_words(&["label", "pods", "-l", "app=web", "x=y"], b"");
     assert!(code == 1 && err.contains("change the object that it names"), "{err}");
+    k.ok(&["delete", "deployment", "web", "--cascade=foreground"]);
+    assert_eq!(k.ok(&["get", "deployments,replicasets,pods", "-o", "name"]), "");
 }

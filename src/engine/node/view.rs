@@ -12,6 +12,7 @@ use crate::api::pod::Pod;
 use crate::api::priority::PriorityClass;
 use crate::api::runtime_class::RuntimeClasses;
 use crate::api::time::{Boot, Wall};
+use crate::api::workload::key::WorkloadKey;
 use crate::engine::admission::Admission;
 use crate::engine::desired::conflict::Conflict;
 use crate::engine::desired::source::OpenProblem;
@@ -29,6 +30,12 @@ impl Engine {
 
     pub fn pod(&self, uid: &Uid) -> Option<PodView<'_>> {
         self.workers.get(uid).and_then(|w| self.view_of(w))
+    }
+
+    /// Returns the pods of a workload and of the Jobs that it has created, also those that are being deleted.
+    pub fn pods_of_workload(&self, key: &WorkloadKey) -> Vec<Uid> {
+        let all = self.workloads();
+        self.workers.keys().filter(|uid| all.owns(key, uid)).cloned().collect()
     }
 
     fn view_of<'a>(&'a self, worker: &'a Worker) -> Option<PodView<'a>> {

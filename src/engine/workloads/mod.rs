@@ -142,6 +142,12 @@ impl Workloads {
         }
     }
 
+    /// Reports whether a pod belongs to this workload, or to a Job that it has created.
+    pub fn owns(&self, key: &WorkloadKey, pod: &Uid) -> bool {
+        let is_of = |other: &WorkloadKey, one: &AnyController| other == key || one.creator() == Some(key);
+        self.all.iter().any(|(other, one)| is_of(other, one) && one.get().state().history.has(pod))
+    }
+
     /// Notes that the labels or the taints of the node have changed, on which the pods of DaemonSets depend.
     pub fn node_changed(&mut self) {
         self.touched.extend(self.all.keys().filter(|key| key.kind == WorkloadKind::DaemonSet).cloned());

@@ -2,7 +2,7 @@
 
 use crate::story::*;
 use crate::world::{Fault, S, World};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 use wherry::engine::control::RequestId;
 
@@ -175,4 +175,23 @@ fn a_deletion_of_a_pod_of_the_api_server_leaves_the_manifest_behind_it_alone() {
     let (status, why) = w.kubectl_answer(deleted).unwrap();
     assert!(status == 403 && why.contains("it is a pod of the API server"), "{status} {why}");
     assert_eq!(w.files.len(), 1);
+}
+
+#[test]
+fn y8_a_foreground_deletion_is_answered_when_the_pods_have_ended() {
+    for (policy, waits) in
+        [("?propagationPolicy=Foreground", true), ("?propagationPolicy=Background", false), ("", false)]
+    {
+        let mut w = node();
+        w.define_deployment("web", "replicas: 2", ONE);
+        w.run(5);
+        w.hang("StopContainer");
+        let path = format!("/apis/apps/v1/namespaces/default/deployments/web{policy}");
+        let id = w.kubectl_sends("DELETE", &path, Value::Null);
+        w.run(3);
+        assert!(w.engine.workloads().is_empty() && !w.engine.pods().is_empty(), "{policy}");
+        assert_eq!(status_of(&w, id), (!waits).then_some(200), "{policy}");
+        w.until("the client has its answer", 600, |w| status_of(w, id) == Some(200));
+        assert_eq!(w.engine.pods().is_empty(), waits, "{policy}");
+    }
 }
