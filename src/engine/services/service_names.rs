@@ -3,6 +3,8 @@
 use super::endpoints::EndpointState;
 use super::entry::ServiceEntry;
 use crate::api::names::FullName;
+use crate::api::ordered::CollectOrdered;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -12,58 +14,104 @@ use std::rc::Rc;
 const MAX_BYTES: usize = 64 * 1024;
 const TITLE: &str = "\n# Services of this machine.\n";
 
-/// The lines for the pods of each namespace. In its own namespace, a service has its short name too.
+/// The lines for the pods of each namespace. In its own namespace, a service has its short name too. The text of a
+/// namespace is made when a pod needs it, so namespaces without pods take no memory.
 #[derive(Debug, Default)]
 pub struct ServiceNames {
-    of_namespaces: BTreeMap<Rc<str>, Rc<str>>,
+    lines: Vec<NameLine>,
+    domain: Rc<str>,
+    of_namespaces: BTreeMap<Rc<str>, OnceCell<Rc<str>>>,
     /// For namespaces without services.
-    of_others: Rc<str>,
-    /// Some names did not fit.
+    of_others: OnceCell<Rc<str>>,
+    /// Some names do not fit.
     pub is_cut: bool,
 }
 
 /// One address with its names, without the domain: `web-0.web` of the namespace `shop`.
-struct NameLine<'a> {
-    namespace: &'a str,
+#[derive(Debug)]
+struct NameLine {
+    namespace: Rc<str>,
     address: IpAddr,
     name: String,
 }
 
 impl ServiceNames {
     pub fn of<'a>(services: impl Iterator<Item = (&'a FullName, &'a ServiceEntry)>, domain: &str) -> ServiceNames {
-        let lines: Vec<NameLine<'_>> = services.flat_map(|(name, entry)| lines(name, entry)).collect();
-        let mut is_cut = false;
-        let mut text = |namespace: &str| {
-            let (text, cut) = text(&lines, namespace, domain);
-            is_cut |= cut;
-            Rc::<str>::from(text)
-        };
-        let mut of_namespaces = BTreeMap::new();
-        for line in &lines {
-            if !of_namespaces.contains_key(line.namespace) {
-                of_namespaces.insert(Rc::from(line.namespace), text(line.namespace));
-            }
-        }
-        let of_others = text("");
-        ServiceNames { of_namespaces, of_others, is_cut }
+        let lines: Vec<NameLine> = services.flat_map(|(name, entry)| lines(name, entry)).collect();
+        let of_namespaces = lines.iter().map(|line| (line.namespace.clone(), OnceCell::new())).collect_map();
+        let mut names = ServiceNames { lines, domain: domain.into(), of_namespaces, ..ServiceNames::default() };
+        names.is_cut = names.longest() > MAX_BYTES;
+        names
     }
 
     pub fn is_empty(&self) -> bool {
-        self.of_namespaces.is_empty()
+        self.lines.is_empty()
     }
 
     /// Returns the lines for the pods of a namespace. Empty: there are none.
     pub fn lines(&self, namespace: &str) -> &Rc<str> {
-        self.of_namespaces.get(namespace).unwrap_or(&self.of_others)
+        let (text, namespace) = match self.of_namespaces.get(namespace) {
+            Some(text) => (text, namespace),
+            None => (&self.of_others, ""),
+        };
+        text.get_or_init(|| self.text(namespace).into())
+    }
+
+    /// Returns the size of the longest text without a limit.
+    fn longest(&self) -> usize {
+        let mut short_names: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut size = 0;
+        let mut text = String::new();
+        for line in &self.lines {
+            text.clear();
+            line.write("", &self.domain, &mut text);
+            size += text.len();
+            *short_names.entry(&line.namespace).or_default() += "\t".len() + line.name.len();
+        }
+        match short_names.into_values().max() {
+            Some(most) => TITLE.len() + size + most,
+            None => 0,
+        }
+    }
+
+    /// Returns the lines for a namespace, as many as fit.
+    fn text(&self, namespace: &str) -> String {
+        let mut text = String::new();
+        // The services of the namespace come first, because only they have short names.
+        let (own, others): (Vec<_>, Vec<_>) = self.lines.iter().partition(|line| *line.namespace == *namespace);
+        for line in own.into_iter().chain(others) {
+            let before = text.len();
+            if text.is_empty() {
+                text.push_str(TITLE);
+            }
+            line.write(namespace, &self.domain, &mut text);
+            if text.len() > MAX_BYTES {
+                text.truncate(before);
+                break;
+            }
+        }
+        text
+    }
+}
+
+impl NameLine {
+    /// Appends the line for the pods of a namespace.
+    fn write(&self, for_namespace: &str, domain: &str, text: &mut String) {
+        let NameLine { namespace: of, address, name } = self;
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{address}\t{name}.{of}.svc.{domain}\t{name}.{of}.svc\t{name}.{of}");
+        if **of == *for_namespace {
+            let _ = write!(text, "\t{name}");
+        }
+        text.push('\n');
     }
 }
 
 /// Returns the lines of a service: its addresses, or those of its ready endpoints if it is headless.
-fn lines<'a>(name: &'a FullName, entry: &ServiceEntry) -> Vec<NameLine<'a>> {
-    let namespace: &str = &name.namespace;
-    let line = |address: IpAddr, name: String| NameLine { namespace, address, name };
+fn lines(name: &FullName, entry: &ServiceEntry) -> Vec<NameLine> {
+    let line = |address: IpAddr, own: String| NameLine { namespace: name.namespace.clone(), address, name: own };
     let own = || name.name.to_string();
-    let mut all: Vec<NameLine<'_>> = entry.named_addresses().into_iter().map(|address| line(address, own())).collect();
+    let mut all: Vec<NameLine> = entry.named_addresses().into_iter().map(|address| line(address, own())).collect();
     let ready = entry.endpoints.iter().filter(|one| one.state == EndpointState::Ready);
     for endpoint in ready {
         for address in &endpoint.addresses {
@@ -76,28 +124,4 @@ fn lines<'a>(name: &'a FullName, entry: &ServiceEntry) -> Vec<NameLine<'a>> {
         }
     }
     all
-}
-
-/// Returns the lines for a namespace, and whether some were left out.
-fn text(lines: &[NameLine<'_>], namespace: &str, domain: &str) -> (String, bool) {
-    let mut text = String::new();
-    // The services of the namespace come first, because only they have short names.
-    let (own, others): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.namespace == namespace);
-    for NameLine { namespace: of, address, name } in own.into_iter().chain(others) {
-        let before = text.len();
-        if text.is_empty() {
-            text.push_str(TITLE);
-        }
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{address}\t{name}.{of}.svc.{domain}\t{name}.{of}.svc\t{name}.{of}");
-        if *of == namespace {
-            let _ = write!(text, "\t{name}");
-        }
-        text.push('\n');
-        if text.len() > MAX_BYTES {
-            text.truncate(before);
-            return (text, true);
-        }
-    }
-    (text, false)
 }
