@@ -9,6 +9,7 @@ use super::response::ApiResponse;
 use super::state::KubectlApi;
 use super::step::{AfterAnswer, NextStep};
 use crate::api::claim::ClaimKey;
+use crate::api::document::other_kinds;
 use crate::api::kube::edit::ManifestEdit;
 use crate::api::kube::path::ObjectPath;
 use crate::api::kube::request_body::{change_of, object};
@@ -33,6 +34,9 @@ struct ChangeOptions {
 impl KubectlApi {
     pub(super) fn change(&self, asked: &Asked<'_>, verb: &str, body: &[u8]) -> Result<NextStep> {
         let resource = asked.path.resource;
+        if matches!(resource.kind, Kind::Ingress | Kind::ReplicationController) && verb == "create" {
+            return Err(Failure::bad_request(other_kinds::refusal(resource.kind_name)));
+        }
         if !resource.verbs.contains(&verb) {
             return Err(Failure::method_not_allowed());
         }

@@ -101,7 +101,9 @@ impl KubectlApi {
                 })
             }),
             // Objects of these kinds are never stored.
-            Kind::PodMetrics
+            Kind::Ingress
+            | Kind::ReplicationController
+            | Kind::PodMetrics
             | Kind::NodeMetrics
             | Kind::SelfSubjectAccessReview
             | Kind::SelfSubjectRulesReview

@@ -199,3 +199,46 @@ fn y30_a_check_prints_a_warning_for_each_object_without_effect() {
     let printed = String::from_utf8(agent.wherry(&["check", path.to_str().expect("UTF-8")]).stdout).expect("UTF-8");
     assert!(printed.contains("kind: Ingress is not supported: ") && printed.contains("type NodePort"), "{printed}");
 }
+
+#[test]
+fn a_directory_of_kustomize_is_applied_pruned_and_deleted() {
+    let agent = Agent::serving("kustomization");
+    let k = Kubectl::newest(&agent, "kustomization");
+    let directory = agent.dir.join("staging");
+    let write = |name: &str, text: &str| fs::write(directory.join(name), text).expect("a file");
+    fs::create_dir(&directory).expect("a directory");
+    write(
+        "kustomization.yaml",
+        "namePrefix: staging-\nlabels: [{pairs: {part-of: shop}}]\nresources: [app.yaml]\nconfigMapGenerator: \
+         [{name: settings, literals: [colour=blue]}]\n",
+    );
+    let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: web}\n";
+    let budget =
+        "---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}\nspec: {minAvailable: 1}\n";
+    let secret = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: login}\nstringData: {password: hidden}\n";
+    write("app.yaml", &[account, budget, secret].concat());
+    let path = directory.to_str().expect("UTF-8");
+    k.ok(&["apply", "-k", path]);
+    let names = || k.ok(&["get", "sa,pdb,cm,secret", "-l", "part-of=shop", "-o", "name"]);
+    let settings = k.ok(&["get", "cm", "-l", "part-of=shop", "-o", "name"]);
+    let all =
+        format!("serviceaccount/staging-web\npoddisruptionbudget.policy/staging-web\n{settings}secret/staging-login\n");
+    assert_eq!(names(), all);
+    let applied = k.ok(&["apply", "-k", path]);
+    assert_eq!(applied.matches(" unchanged\n").count(), 4, "{applied}");
+
+    // Of the kinds that kubectl prunes by default, only the Secret is missing in the new version.
+    write("app.yaml", &[account, budget].concat());
+    let pruned = k.ok(&["apply", "-k", path, "--prune", "-l", "part-of=shop"]);
+    assert_eq!(pruned.matches(" pruned\n").count(), 1, "{pruned}");
+    assert_eq!(names(), all.replace("secret/staging-login\n", ""));
+    k.ok(&["delete", "-k", path]);
+    assert_eq!(names(), "");
+
+    // An object that is refused does not hinder the others.
+    let ingress = "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web}\nspec: {}\n";
+    let file = k.file("ingress.yaml", &[ingress, "---\n", account].concat());
+    let refused = k.fails(&["apply", "-f", &file]);
+    assert!(refused.contains("Ingress is not supported: ") && refused.contains("type NodePort"), "{refused}");
+    assert_eq!(k.ok(&["get", "sa", "-o", "name"]), "serviceaccount/web\n");
+}

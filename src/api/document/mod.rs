@@ -13,7 +13,7 @@
 
 pub mod context;
 mod locate;
-mod other_kinds;
+pub mod other_kinds;
 
 use crate::api::claim::{self, CLAIM, Claim, ClaimKey};
 use crate::api::data_object::{self, DataKey, DataKind, DataObject, DataValue, DockerFormat};

@@ -1,7 +1,7 @@
 //! The kinds of Kubernetes that a manifest cannot define, and what to do instead.
 
 /// Returns the message for a document of a kind that is not supported.
-pub(super) fn refusal(kind: &str) -> String {
+pub fn refusal(kind: &str) -> String {
     let (reason, remedy) = match kind {
         "Ingress" | "IngressClass" | "Gateway" | "GatewayClass" | "HTTPRoute" | "GRPCRoute" | "TCPRoute"
         | "TLSRoute" | "UDPRoute" | "ReferenceGrant" => (

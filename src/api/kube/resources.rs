@@ -18,6 +18,10 @@ pub enum Kind {
     Service,
     Endpoints,
     EndpointSlice,
+    /// Never stored. kubectl knows the kind, so it sends such an object, and shows the remedy in the response. `kubectl
+    /// apply --prune` needs the lists of both.
+    Ingress,
+    ReplicationController,
     PriorityClass,
     RuntimeClass,
     ServiceAccount,
@@ -97,6 +101,8 @@ pub struct Subresource {
     pub verbs: &'static [&'static str],
 }
 
+/// For kinds whose lists are always empty.
+const LIST: &[&str] = &["get", "list"];
 const READ: &[&str] = &["get", "list", "watch"];
 const READ_AND_WRITE: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const CREATE: &[&str] = &["create"];
@@ -232,6 +238,19 @@ pub static RESOURCES: &[Resource] = &[
             Subresource { name: "portforward", kind_name: "PodPortForwardOptions", verbs: &["create", "get"] },
             Subresource { name: "status", kind_name: "Pod", verbs: &["get"] },
         ],
+    },
+    Resource {
+        kind: Kind::ReplicationController,
+        group: "",
+        version: "v1",
+        plural: "replicationcontrollers",
+        singular: "replicationcontroller",
+        kind_name: "ReplicationController",
+        namespaced: true,
+        short_names: &["rc"],
+        categories: &[],
+        verbs: LIST,
+        subresources: &[],
     },
     Resource {
         kind: Kind::Secret,
@@ -501,6 +520,19 @@ pub static RESOURCES: &[Resource] = &[
         categories: &["all"],
         verbs: READ_AND_WRITE,
         subresources: &[Subresource { name: "status", kind_name: "HorizontalPodAutoscaler", verbs: &["get"] }],
+    },
+    Resource {
+        kind: Kind::Ingress,
+        group: "networking.k8s.io",
+        version: "v1",
+        plural: "ingresses",
+        singular: "ingress",
+        kind_name: "Ingress",
+        namespaced: true,
+        short_names: &["ing"],
+        categories: &[],
+        verbs: LIST,
+        subresources: &[],
     },
     Resource {
         kind: Kind::NetworkPolicy,

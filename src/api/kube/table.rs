@@ -287,7 +287,11 @@ fn columns(kind: Kind) -> &'static [Column] {
         Kind::DisruptionBudget => DISRUPTION_BUDGET,
         Kind::Lease => const { &[NAME, column("Holder", "Holder of the lease."), AGE] },
         Kind::PodMetrics | Kind::NodeMetrics => METRICS,
-        Kind::SelfSubjectAccessReview | Kind::SelfSubjectRulesReview | Kind::SelfSubjectReview => const { &[NAME] },
+        Kind::Ingress
+        | Kind::ReplicationController
+        | Kind::SelfSubjectAccessReview
+        | Kind::SelfSubjectRulesReview
+        | Kind::SelfSubjectReview => const { &[NAME] },
     }
 }
 
@@ -377,7 +381,11 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         Kind::PodMetrics | Kind::NodeMetrics => {
             vec![name(), or("/usage/cpu", "<none>"), or("/usage/memory", "<none>"), or("/window", "")]
         }
-        Kind::SelfSubjectAccessReview | Kind::SelfSubjectRulesReview | Kind::SelfSubjectReview => vec![name()],
+        Kind::Ingress
+        | Kind::ReplicationController
+        | Kind::SelfSubjectAccessReview
+        | Kind::SelfSubjectRulesReview
+        | Kind::SelfSubjectReview => vec![name()],
     }
 }
 
