@@ -77,6 +77,8 @@ if can_be_root; then
 	setsid nice -n 19 bash -c '
 		logs=$1
 		shift
+		# The kernel can give each session the same share of the processors; then `nice` has no effect between sessions.
+		echo 19 2>/dev/null >/proc/self/autogroup || true
 		for target; do
 			code=0 SECONDS=0
 			make --no-print-directory "$target" >"$logs/$target" 2>&1 || code=$?
