@@ -141,7 +141,8 @@ impl Engine {
     /// Takes over the addresses that the machine has now. If they have changed, every status that contains them is
     /// reported again.
     pub(super) fn addresses_found(&mut self, found: Vec<String>) {
-        let Engine { cluster, config, workers, outbox, .. } = self;
+        let Engine { cluster, config, workers, outbox, shared, .. } = self;
+        shared.services.addresses_found(&found);
         let have_changed = cluster.member_mut().is_some_and(|member| member.addresses_found(&config.node.name, found));
         if !have_changed {
             return;

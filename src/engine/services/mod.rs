@@ -10,6 +10,7 @@ pub mod allocation;
 pub mod endpoints;
 pub mod entry;
 pub mod forwarding;
+pub mod host_addresses;
 pub mod hosts_files;
 pub mod kernel_table;
 pub mod record;
@@ -35,6 +36,7 @@ use crate::engine::rewriting::Rewriting;
 use allocation::Allocation;
 use endpoints::ServicePod;
 use entry::ServiceEntry;
+use host_addresses::HostAddresses;
 use hosts_files::{HostsFiles, NamedPod};
 use kernel_table::KernelTable;
 use serde::{Serialize, Serializer};
@@ -72,6 +74,7 @@ pub struct Services {
     /// For the environment of containers.
     variables: services::Services,
     hosts: HostsFiles,
+    host_addresses: HostAddresses,
     limits: Limits,
     /// Until this time, the rules and the names of an earlier run stay.
     keeps_until: Option<Boot>,
@@ -116,6 +119,15 @@ impl Services {
                 }
             }
         }
+    }
+
+    pub fn host_addresses(&mut self) -> &mut HostAddresses {
+        &mut self.host_addresses
+    }
+
+    /// Takes the addresses of the machine, which are those of the pods in its network.
+    pub fn addresses_found(&mut self, found: &[String]) {
+        self.is_touched |= self.host_addresses.found(found);
     }
 
     /// Notes that a manifest or a pod has changed.

@@ -191,6 +191,7 @@ fn y8_a_foreground_deletion_is_answered_when_the_pods_have_ended() {
         w.run(3);
         assert!(w.engine.workloads().is_empty() && !w.engine.pods().is_empty(), "{policy}");
         assert_eq!(status_of(&w, id), (!waits).then_some(200), "{policy}");
+        w.faults.hangs.clear();
         w.until("the client has its answer", 600, |w| status_of(w, id) == Some(200));
         assert_eq!(w.engine.pods().is_empty(), waits, "{policy}");
     }

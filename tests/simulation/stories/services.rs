@@ -81,6 +81,34 @@ fn y26_connections_go_to_the_pods_that_are_ready() {
     let checks = w.rules.checks;
     w.run(600);
     assert_eq!(w.rules.checks, checks, "a machine without services needs no nft");
+    assert!(w.host.address_reads.is_empty());
+}
+
+#[test]
+fn y26_a_pod_in_the_network_of_the_machine_has_its_addresses() {
+    let mut w = node();
+    w.define_deployment("web", "replicas: 1", &format!("hostNetwork: true, {ONE}"));
+    w.run(60);
+    assert!(w.host.address_reads.is_empty(), "nothing needs them");
+    w.define_service("web", WEB);
+    w.run(3);
+    let to = format!("{}:80", address(&w, "web"));
+    let leads_to = |w: &World, address: &str| w.places(&to) == BTreeSet::from([address.to_owned()]);
+    assert!(leads_to(&w, "192.0.2.2:8080"), "{:?}", w.places(&to));
+    w.host.addresses_alone = vec!["192.0.2.7".to_owned()];
+    w.run(130);
+    assert!(leads_to(&w, "192.0.2.7:8080"), "{:?}", w.places(&to));
+    // The cable is unplugged.
+    w.host.addresses_alone.clear();
+    w.run(130);
+    assert!(leads_to(&w, "192.0.2.7:8080"), "{:?}", w.places(&to));
+    let reads = w.host.address_reads.len();
+    assert!((4..=6).contains(&reads), "{reads} reads in four minutes");
+    w.host.addresses_alone = vec!["192.0.2.9".to_owned()];
+    w.restart_engine();
+    w.run(30);
+    assert!(leads_to(&w, "192.0.2.9:8080"), "{:?}", w.places(&to));
+    settled(&w);
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub struct Host {
     pub shown: u64,
     /// When the addresses of the machine were read. (They are those of `World::config`, as at a start.)
     pub address_reads: Vec<u64>,
+    /// The addresses of a machine that is not a member of a cluster.
+    pub addresses_alone: Vec<String>,
     /// How often the node's server was told to issue its certificate for other addresses.
     pub addresses_used: usize,
 }
@@ -62,6 +64,7 @@ impl Default for Host {
             measured: 0,
             shown: CAPACITY,
             address_reads: Vec::new(),
+            addresses_alone: vec!["192.0.2.2".to_owned()],
             addresses_used: 0,
         }
     }
@@ -173,7 +176,8 @@ impl World {
     }
 
     pub(super) fn read_addresses(&mut self) {
-        let found = self.config.cluster.as_ref().map(|cluster| cluster.addresses.clone()).unwrap_or_default();
+        let of_member = self.config.cluster.as_ref().map(|cluster| cluster.addresses.clone());
+        let found = of_member.unwrap_or_else(|| self.host.addresses_alone.clone());
         self.note(|| format!("  < ReadAddresses {found:?}"));
         self.host.address_reads.push(self.clock.now);
         self.event_in(MS / 10, Event::Addresses(found));

@@ -153,7 +153,9 @@ impl World {
                     view.status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
                 let is_here = metadata.namespace.as_deref() == Some(&name.namespace);
                 if is_here && is_ready && view.deletion.is_none() && is_behind(metadata.labels.as_ref()) {
-                    ready.extend(view.status.pod_ip.iter().filter_map(|ip| ip.parse::<IpAddr>().ok()));
+                    let own = view.status.pod_ip.as_slice();
+                    let addresses = if view.pod.host_network() { &self.host.addresses_alone } else { own };
+                    ready.extend(addresses.iter().filter_map(|ip| ip.parse::<IpAddr>().ok()));
                 }
             }
             let of_service = self.rules.table.forwards.iter().filter(|one| {
