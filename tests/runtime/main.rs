@@ -52,7 +52,6 @@ mod many;
 mod metrics;
 mod objects;
 mod older_state;
-mod plain_objects;
 mod purge;
 mod recorded;
 mod reference;

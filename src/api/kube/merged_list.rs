@@ -60,7 +60,6 @@ impl<'a> Keys<'a> {
             | "volumes"
             | "env"
             | "imagePullSecrets"
-            | "secrets"
             | "schedulingGates"
             | "resourceClaims" => ("name", None),
             "ports" => (ports.key()?, Some(("protocol", "TCP"))),

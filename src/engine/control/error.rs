@@ -1,7 +1,6 @@
 //! Why a request was refused or failed: the text for the user, and the HTTP status of the response.
 
 use super::limits::{LONGEST_EXEC, LONGEST_GRACE, MAX_EXECS, MAX_STREAM_CALLS, STREAM_TIMEOUT};
-use crate::api::disruption_budget::BudgetRefusal;
 use crate::api::ephemeral_request::Invalid;
 use crate::api::names::{FullName, Uid};
 use crate::engine::cluster::access::AccessError;
@@ -39,8 +38,6 @@ pub enum RequestError {
     UnknownVolume(FullName),
     /// The removal of a directory that has a claim, or that Wherry has not created.
     VolumeStays(FullName),
-    /// Y32: the eviction of a pod that a disruption budget protects.
-    Budget(BudgetRefusal),
     /// A retry of a pod that is not rejected. `reason` is the reason in its status.
     NotRejected {
         pod: FullName,
@@ -177,10 +174,7 @@ impl RequestError {
             | RequestError::OnlyTerminal { .. }
             | RequestError::NoStdin { .. }
             | RequestError::NoSandbox { .. } => 409,
-            RequestError::Budget(BudgetRefusal::Violated { .. }) => 429,
-            RequestError::Budget(BudgetRefusal::Several)
-            | RequestError::NotDurable { .. }
-            | RequestError::NotCordoned { .. } => 500,
+            RequestError::NotDurable { .. } | RequestError::NotCordoned { .. } => 500,
             RequestError::OutputTooLarge
             | RequestError::ExecFailed { .. }
             | RequestError::StreamFailed { .. }
@@ -199,7 +193,6 @@ impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RequestError::NoAccess(error) => error.fmt(f),
-            RequestError::Budget(refusal) => write!(f, "{refusal}"),
             RequestError::Malformed { why, expected: "" } => write!(f, "invalid request: {why}"),
             RequestError::Malformed { why, expected } => write!(f, "invalid request: {why}; expected {expected}"),
             RequestError::ManifestsNotRead => {

@@ -15,7 +15,6 @@
 
 mod access;
 mod admission;
-mod budgets;
 mod claims;
 mod cluster;
 mod cordon;

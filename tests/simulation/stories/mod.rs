@@ -3,7 +3,6 @@
 mod access;
 mod admission;
 mod adoption;
-mod applications;
 mod certificates;
 mod claims;
 mod classes;
