@@ -17,16 +17,18 @@ const TABLE: &str = "wherry";
 /// The file that says that the kernel may have a table. It is next to the control socket, so a reboot removes both.
 const MARKER: &str = "service-rules";
 
-/// Returns where the kernel has the rules. Each root directory has a table of its own.
+/// Returns where the kernel has the rules. Each root directory has a table of its own, and a marker: the sockets of
+/// several agents can be in the same directory.
 pub(super) fn place(config: &Config) -> KernelPlace {
-    let name = match config.root_dir == Config::default().root_dir {
-        true => TABLE.to_owned(),
+    let suffix = match config.root_dir == Config::default().root_dir {
+        true => String::new(),
         false => {
             let digest = uid::digest_of_bytes(config.root_dir.as_os_str().as_encoded_bytes());
-            format!("{TABLE}-{}", printable::cut(&digest, 8))
+            format!("-{}", printable::cut(&digest, 8))
         }
     };
-    KernelPlace { name, marker: config.socket.with_file_name(MARKER) }
+    let marker = config.socket.with_file_name(format!("{MARKER}{suffix}"));
+    KernelPlace { name: format!("{TABLE}{suffix}"), marker }
 }
 
 /// What a helper does. A table in an effect is shared with the engine, which is not possible between threads.
@@ -56,5 +58,22 @@ pub(super) fn job(
             TableJob::Forget(flows) => udp_flows::forget(&flows, timeout).map(|()| None),
         };
         result.map_err(OpError::Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_with_sockets_in_one_directory_have_tables_and_markers_of_their_own() {
+        let of = |root: &str| {
+            let config = Config { root_dir: root.into(), socket: "/run/a.sock".into(), ..Config::default() };
+            let place = place(&config);
+            (place.name, place.marker)
+        };
+        let (one, other) = (of("/var/lib/one"), of("/var/lib/other"));
+        assert!(one.0 != other.0 && one.1 != other.1, "{one:?} {other:?}");
+        assert_eq!(of("/var/lib/wherry"), ("wherry".to_owned(), "/run/service-rules".into()));
     }
 }

@@ -87,7 +87,7 @@ gone() { [ -z "$(line "$1")" ]; }
 no_directories() { [ -z "$(ls -A "$DEMO/root/pods")" ]; }
 no_pods() { [ -z "$(pods -o name)" ]; }
 # The file exists as long as the kernel may have the rules of the Services.
-no_rules() { [ ! -e "$RUN/service-rules" ]; }
+no_rules() { ! compgen -G "$RUN/service-rules*" >/dev/null; }
 # `page PATH` prints a page of the web server.
 page() { env -u http_proxy -u HTTP_PROXY "$(static_busybox)" wget -q -O - "http://127.0.0.1:$PORT/$1"; }
 
