@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use wherry::api::cluster::machine::MachineIdentity;
+use wherry::api::document;
 use wherry::api::kube::access::Role;
 use wherry::api::kube::edit::{EditOutcome, Edited, FileFound};
 use wherry::api::kube::status::Failure;
@@ -93,6 +94,10 @@ impl Clients {
 
     pub(super) fn pod_changed(&mut self, name: &FullName, view: Option<&PodView<'_>>) {
         self.api.pod_changed(name, view);
+    }
+
+    pub(super) fn manifests_changed(&mut self) {
+        self.api.manifests_changed();
     }
 
     pub(super) fn claims_changed(&mut self) {
@@ -297,8 +302,16 @@ impl World {
 
     /// None: the file is removed.
     fn write_file(&mut self, path: &str, text: Option<&[u8]>) {
+        let text = text.map(String::from_utf8_lossy);
+        let is_pod = match &text {
+            Some(text) => kind_of(path, text) == "Pod",
+            None => self.files.contains_key(path),
+        };
+        if !is_pod {
+            return self.write_document(path, text.map(|text| text.into_owned()));
+        }
         let mut files = self.files.clone();
-        match text.map(String::from_utf8_lossy) {
+        match text {
             Some(text) => {
                 let manifest = Manifest { pod: read(path, &text), text: text.as_ref().into() };
                 files.insert(path.to_owned(), manifest);
@@ -486,4 +499,11 @@ fn in_short(object: &Value) -> (String, (String, String)) {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+/// The kind of the first document in a text.
+fn kind_of(path: &str, text: &str) -> String {
+    let documents = document::parse(text.as_bytes(), path).unwrap_or_default();
+    let kind = documents.first().and_then(|document| document.content["kind"].as_str());
+    kind.unwrap_or_default().to_owned()
 }

@@ -555,6 +555,15 @@ impl World {
         });
     }
 
+    /// Writes or removes (None) a file that defines no pods.
+    pub fn write_document(&mut self, path: &str, text: Option<String>) {
+        let file = path.rsplit('/').next().unwrap_or_default().to_owned();
+        self.manifests_change(|w| match text {
+            Some(text) => drop(w.manifests.workloads.insert(file, text)),
+            None => drop(w.manifests.workloads.remove(&file)),
+        });
+    }
+
     fn define_workload(&mut self, kind: &str, name: &str, spec: &str, pod: &str) {
         let text = format!(
             "{{apiVersion: apps/v1, kind: {kind}, metadata: {{name: {name}}}, spec: {{{spec}, selector: {{matchLabels: {{app: \
@@ -621,6 +630,7 @@ impl World {
         self.manifests.received(&self.files);
         let first = self.manifests.known.is_none();
         let Some(mut report) = self.manifests.report(&self.files) else { return };
+        self.clients.manifests_changed();
         let in_parts = |c: &mut Chaos| c.mishap("the files are reported one by one", "", 200).is_some();
         // (Later, what the engine does between two parts is right, but not by this model.)
         if first && self.chaos.as_mut().is_some_and(in_parts) {
