@@ -82,7 +82,7 @@ pub struct FixedConfig {
 /// The settings of a node that is a member of a cluster. They are fixed at the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClusterConfig {
-    /// The addresses of this machine at the start or the reload, the preferred one first. `cluster::addresses` tracks
+    /// The addresses of this machine at the start or the reload, the preferred one first. `machine_addresses` tracks
     /// later changes.
     pub addresses: Vec<String>,
     /// The taints and the provider id only apply to a new Node object.

@@ -33,6 +33,7 @@ pub mod handler_result;
 pub mod image_gc_policy;
 pub mod images;
 pub mod log_rotation;
+pub mod machine_addresses;
 pub mod nanoseconds;
 pub mod node;
 pub mod op;

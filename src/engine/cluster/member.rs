@@ -1,7 +1,6 @@
 //! The node as a member of a cluster: owns the state machines of this directory, and passes each response to the one
 //! that waits for it.
 
-use super::addresses::Addresses;
 use super::backoff::{Backoff, CONNECTION};
 use super::certificate::Certificate;
 use super::certificates::Certificates;
@@ -38,6 +37,7 @@ use crate::api::service_token;
 use crate::api::time::{Boot, Now};
 use crate::engine::config::ClusterConfig;
 use crate::engine::effect::Severity;
+use crate::engine::machine_addresses::MachineAddresses;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
 use crate::engine::rng::Rng;
@@ -79,7 +79,7 @@ pub struct Member {
     node: Node,
     pub own: OwnNode,
     lease: Lease,
-    pub addresses: Addresses,
+    pub addresses: MachineAddresses,
     pub certificates: Certificates,
     pub sealing: Sealing,
     pub pods: Pods,
@@ -115,7 +115,7 @@ enum Server {
 
 impl Member {
     pub fn new(node: &str, config: &ClusterConfig) -> Member {
-        let addresses = Addresses::new(config.addresses.clone());
+        let addresses = MachineAddresses::new(config.addresses.clone());
         let certificates = Certificates::new(config.serving, &addresses.reported(node));
         Member {
             server: Server::Answers,
@@ -223,8 +223,10 @@ impl Member {
             self.node.step(report, step);
         }
         let Some(uid) = self.node.uid() else { return };
+        // Wherry is awake now, and may have reached the API server again from another network. A failed renewal is
+        // repeated soon.
         if self.lease.step(name, uid, step) {
-            self.addresses.read_with_lease(step);
+            self.addresses.read_again(step.traffic.lease_period() / 2, step.now, step.outbox);
         }
         // A person has to approve each request for a serving certificate, so Wherry makes none while the addresses
         // may be outdated.

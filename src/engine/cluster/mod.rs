@@ -6,7 +6,6 @@
 //! the connection, and nothing else changes: the pods keep running.
 
 pub mod access;
-pub mod addresses;
 pub mod backoff;
 pub mod cache;
 pub mod certificate;

@@ -13,7 +13,6 @@ use crate::engine::pod::worker::{State, Worker};
 use crate::engine::services::endpoints::ServicePod;
 use crate::engine::services::hosts_files::NamedPod;
 use crate::engine::services::{ServiceDemand, Services, knows_names};
-use std::net::IpAddr;
 use std::rc::Rc;
 
 impl Engine {
@@ -38,23 +37,17 @@ impl Engine {
         }
         let Engine { shared, workers, pleg, desired, config, cluster, outbox, now, .. } = self;
         if shared.services.is_touched(now.boot) {
-            let of_machine = shared.services.host_addresses().known().to_vec();
-            let pods = workers.values().filter_map(|worker| service_pod(worker, &of_machine));
-            let mut pods: Vec<ServicePod<'_>> = pods.collect();
+            let mut pods: Vec<ServicePod<'_>> = workers.values().filter_map(|worker| service_pod(worker)).collect();
             pods.order_by(|a, b| (&a.pod.name, &a.pod.uid).cmp(&(&b.pod.name, &b.pod.uid)));
             // The services of a cluster's nodes come from its API server, and have the same addresses.
             let objects = if cluster.member().is_some() { &[] } else { desired.network() };
-            let has_host_pods =
-                workers.values().any(|worker| worker.pod.as_ref().is_some_and(|pod| pod.host_network()));
-            shared.services.host_addresses().need(has_host_pods && !objects.is_empty());
             let is_known = |worker: &Worker| {
                 pleg.cache.get(&worker.uid).is_none_or(Entry::known) && !worker.containers.probes.are_undecided()
             };
             let is_complete = workers.values().all(|worker| is_known(worker));
             let demand = ServiceDemand { objects, pods, settings: &config.services, is_complete };
-            shared.services.step(&demand, now.boot, outbox);
+            shared.services.step(demand, now.boot, outbox);
         }
-        shared.services.host_addresses().drive(now.boot, outbox);
         if shared.services.hosts_are_behind(now.boot) {
             let services = &shared.services;
             let pods: Vec<NamedPod<'_>> = workers.values().filter_map(|worker| named_pod(worker, services)).collect();
@@ -89,9 +82,9 @@ impl Engine {
     }
 }
 
-/// Returns the pod if it can be an endpoint: a pod of a manifest that has addresses and has not ended. A pod in the
-/// network of the machine has the addresses `of_machine`.
-fn service_pod<'a>(worker: &'a Worker, of_machine: &[IpAddr]) -> Option<ServicePod<'a>> {
+/// Returns the pod if it can be an endpoint: a pod of a manifest that has not ended, and that has addresses or is in the
+/// network of the machine.
+fn service_pod(worker: &Worker) -> Option<ServicePod<'_>> {
     let pod = worker.pod.as_ref().filter(|pod| !pod.is_from_api_server() && worker.is_shown())?;
     let status = &worker.shown.status;
     if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
@@ -102,9 +95,9 @@ fn service_pod<'a>(worker: &'a Worker, of_machine: &[IpAddr]) -> Option<ServiceP
         State::Waiting | State::Sync(_) => false,
         State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => return None,
     };
-    let addresses = if pod.host_network() { of_machine.to_vec() } else { addresses(status) };
+    let addresses = addresses(status);
     let is_ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
-    (!addresses.is_empty()).then_some(ServicePod { pod, addresses, is_ready, is_terminating })
+    (pod.host_network() || !addresses.is_empty()).then_some(ServicePod { pod, addresses, is_ready, is_terminating })
 }
 
 /// Returns the pod if its containers know the names of services and may run.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-/// A pod that can be an endpoint: it has addresses and has not ended.
+/// A pod that can be an endpoint: it has not ended, and has addresses or is in the network of the machine.
 #[derive(Clone, Debug)]
 pub struct ServicePod<'a> {
     pub pod: &'a Pod,

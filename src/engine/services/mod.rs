@@ -10,7 +10,6 @@ pub mod allocation;
 pub mod endpoints;
 pub mod entry;
 pub mod forwarding;
-pub mod host_addresses;
 pub mod hosts_files;
 pub mod kernel_table;
 pub mod record;
@@ -29,6 +28,7 @@ use crate::api::services::{self, ServicePort};
 use crate::api::time::Boot;
 use crate::engine::effect::{RecordChange, Severity, Subject};
 use crate::engine::event::Answer;
+use crate::engine::machine_addresses::MachineAddresses;
 use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
 use crate::engine::owner::Owner;
@@ -36,7 +36,6 @@ use crate::engine::rewriting::Rewriting;
 use allocation::Allocation;
 use endpoints::ServicePod;
 use entry::ServiceEntry;
-use host_addresses::HostAddresses;
 use hosts_files::{HostsFiles, NamedPod};
 use kernel_table::KernelTable;
 use serde::{Serialize, Serializer};
@@ -52,14 +51,18 @@ const MAX_SERVICES: usize = 1000;
 /// After a restart, the rules and the names of the earlier run stay for at most this time until all pods are known.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// *(ours)* The least time between two reads of the machine's addresses. The check of the kernel's table wakes Wherry
+/// every minute.
+const ADDRESSES_PERIOD: Duration = Duration::from_secs(50);
+
 /// What the manifests and the pods say.
 pub struct ServiceDemand<'a> {
     /// The Services and EndpointSlices, in the order of their files.
     pub objects: &'a [Rc<NetworkObject>],
-    /// The pods of the manifests.
+    /// The pods of the manifests that can be endpoints. Those in the network of the machine have no addresses yet.
     pub pods: Vec<ServicePod<'a>>,
     pub settings: &'a ServiceSettings,
-    /// It is known of all pods whether they are ready. After a start of Wherry, that takes a while.
+    /// It is known of all pods whether they are ready, and where. After a start of Wherry, that takes a while.
     pub is_complete: bool,
 }
 
@@ -74,7 +77,8 @@ pub struct Services {
     /// For the environment of containers.
     variables: services::Services,
     hosts: HostsFiles,
-    host_addresses: HostAddresses,
+    /// The addresses of pods in the network of the machine. None: there are no services, or no such pods.
+    machine: Option<MachineAddresses>,
     limits: Limits,
     /// Until this time, the rules and the names of an earlier run stay.
     keeps_until: Option<Boot>,
@@ -121,13 +125,9 @@ impl Services {
         }
     }
 
-    pub fn host_addresses(&mut self) -> &mut HostAddresses {
-        &mut self.host_addresses
-    }
-
     /// Takes the addresses of the machine, which are those of the pods in its network.
     pub fn addresses_found(&mut self, found: &[String]) {
-        self.is_touched |= self.host_addresses.found(found);
+        self.is_touched |= self.machine.as_mut().is_some_and(|machine| machine.found(found.to_vec()));
     }
 
     /// Notes that a manifest or a pod has changed.
@@ -146,8 +146,10 @@ impl Services {
     }
 
     /// Computes everything again.
-    pub fn step(&mut self, demand: &ServiceDemand<'_>, now: Boot, outbox: &mut Outbox) {
+    pub fn step(&mut self, mut demand: ServiceDemand<'_>, now: Boot, outbox: &mut Outbox) {
         self.is_touched = false;
+        self.find_machine_addresses(&mut demand);
+        let demand = &demand;
         let objects = self.take_objects(demand, outbox);
         self.allocate(&objects, demand.settings, outbox);
         self.find_endpoints(demand);
@@ -165,6 +167,20 @@ impl Services {
         let limits = Limits { services: self.limits.services, table: is_cut, names: self.names.is_cut };
         report(&self.limits, &limits, outbox);
         self.limits = limits;
+    }
+
+    /// Gives the pods in the network of the machine its addresses, which are read if there are such pods and services.
+    fn find_machine_addresses(&mut self, demand: &mut ServiceDemand<'_>) {
+        let has_host_pods = demand.pods.iter().any(|one| one.pod.host_network());
+        let is_needed = has_host_pods && !demand.objects.is_empty();
+        self.machine = is_needed.then(|| self.machine.take().unwrap_or_default());
+        let known = self.machine.iter().flat_map(MachineAddresses::known);
+        let known: Vec<IpAddr> = known.filter_map(|address| address.parse().ok()).collect();
+        for one in demand.pods.iter_mut().filter(|one| one.pod.host_network()) {
+            one.addresses.clone_from(&known);
+        }
+        demand.pods.retain(|one| !one.addresses.is_empty());
+        demand.is_complete &= !is_needed || !known.is_empty();
     }
 
     /// Takes the services that are in force. Returns them in the order of their files.
@@ -265,6 +281,9 @@ impl Services {
 
     /// Begins the calls and the writes that are due, except for hosts files.
     pub fn drive(&mut self, now: Boot, outbox: &mut Outbox) {
+        if let Some(machine) = &mut self.machine {
+            machine.read_again(ADDRESSES_PERIOD, now, outbox);
+        }
         if self.keeps_until.is_some() {
             return;
         }

@@ -104,10 +104,13 @@ fn y26_a_pod_in_the_network_of_the_machine_has_its_addresses() {
     assert!(leads_to(&w, "192.0.2.7:8080"), "{:?}", w.places(&to));
     let reads = w.host.address_reads.len();
     assert!((4..=6).contains(&reads), "{reads} reads in four minutes");
+    // After a restart, the old rules stay until the addresses are known.
     w.host.addresses_alone = vec!["192.0.2.9".to_owned()];
+    let changes = w.rules.changes.len();
     w.restart_engine();
     w.run(30);
     assert!(leads_to(&w, "192.0.2.9:8080"), "{:?}", w.places(&to));
+    assert_eq!(w.rules.changes.len(), changes + 1);
     settled(&w);
 }
 

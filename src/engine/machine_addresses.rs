@@ -1,17 +1,17 @@
-//! The addresses of this machine, which its node and its pods report (C1).
+//! The addresses of this machine, which its node and its pods report (C1), and to which Services lead (Y26).
 //!
 //! They can change while Wherry runs: DHCP answers after the start, or the machine moves to another network. Wherry
-//! reads them when it renews the lease, because it is awake then anyway. When the API server becomes reachable again,
-//! possibly from another network, Wherry renews the lease at once.
+//! reads them when it is awake anyway.
 
-use super::reflector::Step;
 use crate::api::cluster::node::Address;
 use crate::api::time::Boot;
 use crate::engine::effect::Effect;
+use crate::engine::outbox::Outbox;
 use serde::Serialize;
+use std::time::Duration;
 
-#[derive(Debug, Serialize)]
-pub struct Addresses {
+#[derive(Debug, Default, Serialize)]
+pub struct MachineAddresses {
     /// The preferred address is the first.
     known: Vec<String>,
     reading: Reading,
@@ -25,10 +25,16 @@ enum Reading {
     Running(Boot),
 }
 
-impl Addresses {
+impl Default for Reading {
+    fn default() -> Reading {
+        Reading::Done(None)
+    }
+}
+
+impl MachineAddresses {
     /// Creates the state from the addresses that were read at the start.
-    pub fn new(known: Vec<String>) -> Addresses {
-        Addresses { known, reading: Reading::Done(None) }
+    pub fn new(known: Vec<String>) -> MachineAddresses {
+        MachineAddresses { known, reading: Reading::default() }
     }
 
     pub fn known(&self) -> &[String] {
@@ -46,17 +52,15 @@ impl Addresses {
         matches!(self.reading, Reading::Running(_))
     }
 
-    /// Reads the addresses at a renewal of the lease. Skips this if the last read is recent, because a failed renewal
-    /// is repeated soon.
-    pub fn read_with_lease(&mut self, step: &mut Step<'_>) {
-        let least = step.traffic.lease_period() / 2;
+    /// Reads the addresses, unless the last read is more recent than `least`.
+    pub fn read_again(&mut self, least: Duration, now: Boot, outbox: &mut Outbox) {
         let is_due = match self.reading {
-            Reading::Done(last) => last.is_none_or(|last| step.now.since(last) >= least),
+            Reading::Done(last) => last.is_none_or(|last| now.since(last) >= least),
             Reading::Running(_) => false,
         };
         if is_due {
-            self.reading = Reading::Running(step.now);
-            step.outbox.push(Effect::ReadAddresses);
+            self.reading = Reading::Running(now);
+            outbox.push(Effect::ReadAddresses);
         }
     }
 
