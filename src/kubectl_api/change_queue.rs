@@ -65,9 +65,15 @@ pub(super) struct RunningChange {
 pub(super) struct WrittenChange {
     pub(super) change: RunningChange,
     pub(super) edited: Edited,
-    /// Until when the client waits for the engine. None: the change is in force, and the client waits for pods that
-    /// end.
-    pub(super) until: Option<Boot>,
+    pub(super) awaited: Awaited,
+}
+
+/// What the client of a written change waits for.
+pub(super) enum Awaited {
+    /// The engine accepts or refuses the change. The client waits until this time.
+    Engine { until: Boot },
+    /// The change is in force, and the pods of the removed workload end.
+    Pods,
 }
 
 impl ChangeQueue {
@@ -107,7 +113,11 @@ impl ChangeQueue {
         match result {
             Err(refused) => Some((change.request, refused)),
             Ok(edited) => {
-                self.written.push(WrittenChange { change, edited, until: Some(now + ACCEPT_TIMEOUT) });
+                self.written.push(WrittenChange {
+                    change,
+                    edited,
+                    awaited: Awaited::Engine { until: now + ACCEPT_TIMEOUT },
+                });
                 None
             }
         }
@@ -116,7 +126,9 @@ impl ChangeQueue {
     /// Removes the change of a client that has disconnected, unless it is written and not yet in force. Returns true if
     /// the helper must abandon the change.
     pub(super) fn gone(&mut self, request: RequestId) -> bool {
-        self.written.retain(|written| written.until.is_some() || written.change.request != request);
+        let ended =
+            |written: &WrittenChange| matches!(written.awaited, Awaited::Pods) && written.change.request == request;
+        self.written.retain(|written| !ended(written));
         self.waiting.retain(|(waits, _)| *waits != request);
         self.running.as_ref().is_some_and(|running| running.request == request)
     }
@@ -177,7 +189,11 @@ mod tests {
         assert!(queue.done(Ok(edited()), Boot(0)).is_none());
         queue.gone(RequestId(0));
         assert!(refused(&mut queue));
-        queue.written.clear();
+        // A change in force has nothing to do without its client.
+        queue.written[0].awaited = Awaited::Pods;
+        queue.gone(RequestId(1));
+        assert!(refused(&mut queue));
+        queue.gone(RequestId(0));
         assert!(!refused(&mut queue));
     }
 }

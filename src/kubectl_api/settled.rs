@@ -1,6 +1,6 @@
 //! The end of a change to a manifest: the client gets its response when the engine has accepted the result.
 
-use super::change_queue::{ACCEPT_TIMEOUT, FileChange, RequestedChange, RunningChange, WrittenChange};
+use super::change_queue::{ACCEPT_TIMEOUT, Awaited, FileChange, RequestedChange, RunningChange, WrittenChange};
 use super::objects::in_force;
 use super::request::Result;
 use super::response::ApiResponse;
@@ -92,7 +92,12 @@ impl KubectlApi {
 
     /// Returns the earliest time at which a client stops waiting.
     pub fn next_deadline(&self) -> Option<Boot> {
-        self.changes.written.iter().filter_map(|written| written.until).min()
+        let until = |written: &WrittenChange| match written.awaited {
+            Awaited::Engine { until } => Some(until),
+            // The end of a pod is an event.
+            Awaited::Pods => None,
+        };
+        self.changes.written.iter().filter_map(until).min()
     }
 
     /// Takes the changes that the engine has accepted or refused. Returns None if no written change is pending.
@@ -107,7 +112,7 @@ impl KubectlApi {
                 Some(Settled::Late(failure)) => ended.push(EndedChange::accepted(written, Err(failure))),
                 Some(Settled::Refused(why)) => ended.push(EndedChange::refused(written, why)),
                 Some(Settled::PodsEnd) => {
-                    written.until = None;
+                    written.awaited = Awaited::Pods;
                     self.changes.written.push(written);
                 }
                 None => self.changes.written.push(written),
@@ -118,9 +123,9 @@ impl KubectlApi {
 
     /// Returns the outcome of a change, or None if the engine has not decided yet.
     fn settled(&self, snapshot: &Snapshot<'_>, written: &WrittenChange) -> Option<Settled> {
-        let WrittenChange { change: RunningChange { of, .. }, edited, until } = written;
+        let WrittenChange { change: RunningChange { of, .. }, edited, awaited } = written;
         let pods_end = of.pods.iter().any(|uid| snapshot.engine.pod(uid).is_some());
-        let Some(until) = until else {
+        let Awaited::Engine { until } = awaited else {
             return (!pods_end).then(|| Settled::Accepted(self.changed_response(snapshot, written)));
         };
         if of.dry_run || edited.outcome == EditOutcome::Unchanged {
