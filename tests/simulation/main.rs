@@ -78,14 +78,8 @@ fn stories_with_another_runtime() {
         "w10_a_stop_signal_is_in_the_status_or_the_runtime_ignores_it",
     ];
     /// Other runtimes make no difference to these, and they take most of the time.
-    const OF_NO_RUNTIME: [&str; 6] = [
-        "stories::access::",
-        "stories::cluster",
-        "stories::duplicate_nodes::",
-        "stories::fleet::",
-        "certificates::",
-        "y12_",
-    ];
+    const OF_NO_RUNTIME: [&str; 5] =
+        ["stories::access::", "stories::duplicate_nodes::", "stories::fleet::", "certificates::", "y12_"];
     let program = std::env::current_exe().expect("the program of this test");
     let mut child = std::process::Command::new(program);
     child.args(["stories::", "--test-threads=2"]).env(story::ANOTHER_RUNTIME, "1");
