@@ -189,9 +189,9 @@ mod tests {
         assert!(queue.done(Ok(edited()), Boot(0)).is_none());
         queue.gone(RequestId(0));
         assert!(refused(&mut queue));
-        // A change in force has nothing to do without its client.
+        // A change in force has nothing to do without its client, and only without its own.
         queue.written[0].awaited = Awaited::Pods;
-        queue.gone(RequestId(1));
+        queue.gone(RequestId(MAX_CHANGES as u64));
         assert!(refused(&mut queue));
         queue.gone(RequestId(0));
         assert!(!refused(&mut queue));

@@ -82,8 +82,8 @@ impl Engine {
     }
 }
 
-/// Returns the pod if it can be an endpoint: a pod of a manifest that has not ended, and that has addresses or is in the
-/// network of the machine.
+/// Returns the pod if it can be an endpoint: a pod of a manifest that has not ended, and that has addresses or is in
+/// the network of the machine.
 fn service_pod(worker: &Worker) -> Option<ServicePod<'_>> {
     let pod = worker.pod.as_ref().filter(|pod| !pod.is_from_api_server() && worker.is_shown())?;
     let status = &worker.shown.status;
