@@ -5,6 +5,7 @@ use super::jobs::{JobSpec, Jobs};
 use super::record_queue::RECORD_TIMEOUT;
 use crate::adapters::manifests::edit::{Abandoned, Edit};
 use crate::adapters::manifests::{Manifests, NotSeen};
+use crate::api::document::context::NetworkPolicies;
 use crate::api::kube::edit::ManifestEdit;
 use crate::api::kube::path::ObjectPath;
 use crate::api::kube::resources::{Kind, Resource};
@@ -44,6 +45,7 @@ pub(super) fn remove(removed: RemovedManifest, op: OpId, directory: &Path, jobs:
         change: None,
         node_name: String::new(),
         seen: String::new(),
+        network_policies: NetworkPolicies::default(),
     };
     let file = Some(PathBuf::from(source.path));
     let edit = Edit { directory: directory.to_owned(), file, manifest, dry_run: false };

@@ -279,7 +279,8 @@ pub(super) fn engine_config(
     let fixed = FixedConfig {
         owner: owner.to_string(),
         manifests: config.manifests.to_string_lossy().into_owned(),
-        refuse_open_secrets: config.refuse_open_secrets,
+        refuse_open_secrets: config.manifest_rules.refuse_open_secrets,
+        network_policies: config.manifest_rules.network_policies,
         boot_id: machine::boot_id(),
         started,
         // Different seeds keep nodes from acting at the same moment, and runs from naming pods alike. A hash of the

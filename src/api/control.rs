@@ -13,6 +13,9 @@ pub struct DrainRequest {
     /// Replaces the pods' own grace periods. It can only shorten a grace period that has started (W4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<u64>,
+    /// Also drain pods that a disruption budget protects (Y32).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ignore_budgets: bool,
 }
 
 /// The response: one entry per UID, in the order of the request.
@@ -45,6 +48,8 @@ pub enum DrainOutcome {
     Completed,
     /// Not drained: the pod no longer has a manifest and is terminating.
     Undesired,
+    /// Not drained: a disruption budget allows no disruption of the pod now (Y32).
+    Refused,
     /// No longer drained: the pod starts now or when its turn comes.
     Starts,
     /// No longer drained, but the pod waits for another reason.

@@ -15,8 +15,10 @@ pub fn find<'a>(all: impl Iterator<Item = (&'static str, &'a FullName, &'a Sourc
             first.insert((kind, name), source);
             continue;
         };
+        // Some kinds have no namespaces.
+        let shown = if name.namespace.is_empty() { name.name.to_string() } else { name.to_string() };
         let message =
-            format!("Duplicate value: \"{name}\": the {kind} in {path} (document {document}) is in force; change one");
+            format!("Duplicate value: \"{shown}\": the {kind} in {path} (document {document}) is in force; change one");
         let field = Some("metadata.name".to_owned());
         problems.push(Problem { path: source.path.clone(), document: source.document, line: None, field, message });
     }

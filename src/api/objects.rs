@@ -3,6 +3,7 @@
 use super::claim::Claim;
 use super::data_object::DataObject;
 use super::network_object::NetworkObject;
+use super::plain_object::PlainObject;
 use super::pod::Pod;
 use super::priority::{self, PriorityClass};
 use super::runtime_class::{self, RuntimeClass};
@@ -21,6 +22,7 @@ pub struct Objects {
     pub claims: Vec<Rc<Claim>>,
     /// Services and EndpointSlices.
     pub network: Vec<Rc<NetworkObject>>,
+    pub plain: Vec<Rc<PlainObject>>,
     pub workloads: Vec<Workload>,
     pub pods: Vec<PodDocument>,
 }

@@ -7,8 +7,10 @@ use crate::adapters::{manifests, records};
 use crate::agent;
 use crate::api::claim::{self, Claim};
 use crate::api::data_object::{DataKind, DataObject, DataObjects};
+use crate::api::document::context::NetworkPolicies;
 use crate::api::document::{self, Checked, Object};
 use crate::api::network_object::{self, NetworkObject};
+use crate::api::plain_object::{self, PlainObject};
 use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;
@@ -52,7 +54,8 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
     let mut report = Report {
         out,
         node,
-        refuse_open_secrets: loaded.config.refuse_open_secrets,
+        refuse_open_secrets: loaded.config.manifest_rules.refuse_open_secrets,
+        network_policies: loaded.config.manifest_rules.network_policies,
         storage_classes: loaded.config.storage_classes(),
         files: 0,
         errors: 0,
@@ -64,6 +67,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
         workloads: Vec::new(),
         claims: Vec::new(),
         network: Vec::new(),
+        plain: Vec::new(),
     };
     if files.is_empty() {
         report.files += loaded.files.len();
@@ -107,6 +111,7 @@ struct Report<'a> {
     /// The node's name. A pod that names another node is an error.
     node: String,
     refuse_open_secrets: bool,
+    network_policies: NetworkPolicies,
     /// The storage classes of the configuration.
     storage_classes: Vec<StorageClass>,
     files: usize,
@@ -120,6 +125,7 @@ struct Report<'a> {
     workloads: Vec<Workload>,
     claims: Vec<Rc<Claim>>,
     network: Vec<Rc<NetworkObject>>,
+    plain: Vec<Rc<PlainObject>>,
 }
 
 impl Report<'_> {
@@ -168,7 +174,7 @@ impl Report<'_> {
         if config::is_configuration(&text) {
             return self.problems(&config::check_text(path, &text));
         }
-        let Checked { objects, problems, warnings } = manifests::check_text(&path.to_string_lossy(), &text, &self.node);
+        let Checked { objects, problems, warnings } = self.check_text(&path.to_string_lossy(), &text);
         let is_secret = |object: &Object| matches!(object, Object::Data(data) if data.key.kind == DataKind::Secret);
         if open && objects.iter().any(is_secret) {
             let problem = Problem::of_file(&path.to_string_lossy(), OPEN_SECRET);
@@ -189,9 +195,14 @@ impl Report<'_> {
                 Object::Workload(workload) => self.workloads.push(workload),
                 Object::Claim(claim) => self.claims.push(Rc::new(*claim)),
                 Object::Network(object) => self.network.push(Rc::new(*object)),
+                Object::Plain(object) => self.plain.push(Rc::new(*object)),
             }
         }
         self.errors_of(problems)
+    }
+
+    fn check_text(&self, path: &str, text: &[u8]) -> Checked {
+        manifests::check_text(path, text, &self.node, self.network_policies)
     }
 
     /// Checks that the reservations of the configuration fit into the machine's capacity.
@@ -227,7 +238,7 @@ impl Report<'_> {
         });
         // Unreadable files are skipped.
         for text in texts.unwrap_or_default() {
-            let objects = manifests::check_text("", &text, &self.node).objects;
+            let objects = self.check_text("", &text).objects;
             for object in objects {
                 match object {
                     Object::PriorityClass(class) if !self.classes.iter().any(|c| c.name == class.name) => {
@@ -250,6 +261,7 @@ impl Report<'_> {
         problems.extend(workload::duplicates(&self.workloads));
         problems.extend(claim::duplicates(&self.claims));
         problems.extend(network_object::duplicates(&self.network));
+        problems.extend(plain_object::duplicates(&self.plain));
         let (runtime_classes, more) = RuntimeClasses::collect(self.runtime_classes.iter().cloned());
         problems.extend(more);
         problems

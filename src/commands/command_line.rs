@@ -147,7 +147,8 @@ pub(super) enum Command {
     /// is not started again until `wherry undrain`: not by a restart of wherry, a reboot, or a new version of its
     /// manifest. Meanwhile it uses no resources of the node. To start the pod afresh, remove its manifest, wait until
     /// the pod is gone, and add the manifest again. The command waits until the pods have stopped; Ctrl-C ends the
-    /// wait but not the drain.
+    /// wait but not the drain. A pod that a PodDisruptionBudget protects is stopped as soon as the budget allows it,
+    /// while the command waits.
     ///
     /// Exit code: 0 the pods have stopped, 1 they did not stop within the timeout, or a pod does not exist, 130 after
     /// Ctrl-C.
@@ -566,6 +567,9 @@ pub(super) struct DrainArgs {
     /// Do not wait until the pods have stopped
     #[arg(long)]
     pub(super) no_wait: bool,
+    /// Also stop pods that a PodDisruptionBudget protects now
+    #[arg(long)]
+    pub(super) ignore_budgets: bool,
     #[command(flatten)]
     pub(super) socket: SocketArgs,
 }

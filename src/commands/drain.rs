@@ -76,6 +76,8 @@ pub struct DrainOptions {
     /// Time limit of the wait. None means no limit.
     pub timeout: Option<Duration>,
     pub wait: bool,
+    /// Also drain pods that a disruption budget protects.
+    pub ignore_budgets: bool,
 }
 
 /// Returns 0 once all pods have stopped. Fails with exit code 1 if they have not stopped in time.
@@ -85,22 +87,30 @@ pub fn drain(out: &mut dyn Write, socket: &Path, query: &DrainOptions) -> Result
         print_message("no pod matches");
         return Ok(0);
     }
-    let drained = request(socket, "/drain", &pods, query.grace_period_seconds)?;
+    let mut ask = |uids: Vec<String>| {
+        let DrainOptions { grace_period_seconds, ignore_budgets, .. } = *query;
+        client::post_json(socket, "/drain", &DrainRequest { uids, grace_period_seconds, ignore_budgets })
+    };
+    let drained = ask(pods.iter().map(uid_of).collect())?;
     // Register the handler before any output, so that a script that sends SIGINT after the first line always gets the
     // exit code of an interrupt.
     let interrupted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGINT, interrupted.clone())?;
-    let ending = print_outcomes(out, &drained)?;
-    if ending.is_empty() {
+    let Outcomes { ending, refused } = print_outcomes(out, &drained)?;
+    for pod in refused.values() {
+        print_message(&format!("a disruption budget allows no disruption of pod {pod} now; see kubectl get pdb"));
+    }
+    if ending.is_empty() && refused.is_empty() {
         return Ok(0);
     }
     if !query.wait {
         for pod in ending.values() {
             writeln!(out, "pod {pod} is being stopped")?;
         }
-        return Ok(0);
+        return Ok(u8::from(!refused.is_empty()));
     }
-    let mut waiting = DrainWait { left: ending, of: drained.pods.len(), screen: Screen::stderr(), shown: false };
+    let of = ending.len() + refused.len();
+    let mut waiting = DrainWait { left: ending, refused, of, screen: Screen::stderr(), shown: false };
     let mut read = || client::get_json(socket, "/pods?verbose");
     let mut pause = || {
         let until = Instant::now() + LOOK_EVERY;
@@ -109,7 +119,7 @@ pub fn drain(out: &mut dyn Write, socket: &Path, query: &DrainOptions) -> Result
         }
         interrupted.load(Ordering::Relaxed)
     };
-    waiting.wait(out, query.timeout, &mut read, &mut pause)
+    waiting.wait(out, query.timeout, &mut ask, &mut read, &mut pause)
 }
 
 /// Returns 0 if a pod may run again, and 1 if none of the pods was drained.
@@ -122,24 +132,33 @@ pub fn undrain(out: &mut dyn Write, socket: &Path, which: &Which) -> Result<u8, 
         print_message("no drained pod matches");
         return Ok(0);
     }
-    let drained = request(socket, "/undrain", &pods, None)?;
+    let uids = pods.iter().map(uid_of).collect();
+    let drained: Drained = client::post_json(socket, "/undrain", &DrainRequest { uids, ..DrainRequest::default() })?;
     print_outcomes(out, &drained)?;
     let none = drained.pods.iter().all(|p| p.outcome == DrainOutcome::NotDrained);
     Ok(u8::from(none))
 }
 
-fn request(socket: &Path, target: &str, pods: &[Value], grace_period_seconds: Option<u64>) -> Result<Drained, Failure> {
-    let uids = pods.iter().map(|pod| text(pod, "/metadata/uid").to_owned()).collect();
-    client::post_json(socket, target, &DrainRequest { uids, grace_period_seconds })
+fn uid_of(pod: &Value) -> String {
+    text(pod, "/metadata/uid").to_owned()
 }
 
-/// Prints a line for each pod that is not being stopped. Returns the names of the other pods, by UID.
-fn print_outcomes(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<String, String>, Failure> {
-    let mut ending = BTreeMap::new();
+/// The names of the pods that have not stopped yet, by UID.
+#[derive(Default)]
+struct Outcomes {
+    ending: BTreeMap<String, String>,
+    /// Those that a disruption budget protects.
+    refused: BTreeMap<String, String>,
+}
+
+/// Prints a line for each pod that is not being stopped. Returns the other pods.
+fn print_outcomes(out: &mut dyn Write, drained: &Drained) -> Result<Outcomes, Failure> {
+    let mut outcomes = Outcomes::default();
     for DrainedPod { uid, namespace, name, outcome } in &drained.pods {
         let name = shown(&format!("{namespace}/{name}")).into_owned();
         match outcome {
-            DrainOutcome::Ending => drop(ending.insert(uid.clone(), name)),
+            DrainOutcome::Ending => drop(outcomes.ending.insert(uid.clone(), name)),
+            DrainOutcome::Refused => drop(outcomes.refused.insert(uid.clone(), name)),
             DrainOutcome::Down => writeln!(out, "pod {name} has stopped")?,
             DrainOutcome::Completed => writeln!(out, "pod {name} has ended on its own; it is left unchanged")?,
             DrainOutcome::Undesired => {
@@ -152,13 +171,15 @@ fn print_outcomes(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<Str
         }
     }
     out.flush()?;
-    Ok(ending)
+    Ok(outcomes)
 }
 
 /// The wait for drained pods to stop.
 struct DrainWait {
     /// The names of the pods that have not stopped yet, by UID.
     left: BTreeMap<String, String>,
+    /// The names of the pods that a disruption budget protects, by UID. Their drain is requested again and again.
+    refused: BTreeMap<String, String>,
     /// Number of pods at the start.
     of: usize,
     /// The screen that shows the progress.
@@ -168,12 +189,13 @@ struct DrainWait {
 }
 
 impl DrainWait {
-    /// Waits until all pods have stopped. `pause` waits until the next poll, and returns true if the wait was
-    /// interrupted.
+    /// Waits until all pods have stopped. `again` requests the drain of pods again, and `pause` waits until the next
+    /// poll, and returns true if the wait was interrupted.
     fn wait(
         &mut self,
         out: &mut dyn Write,
         timeout: Option<Duration>,
+        again: &mut dyn FnMut(Vec<String>) -> Result<Drained, Failure>,
         read: &mut dyn FnMut() -> Result<Value, Failure>,
         pause: &mut dyn FnMut() -> bool,
     ) -> Result<u8, Failure> {
@@ -181,7 +203,7 @@ impl DrainWait {
         let mut answered = began;
         let mut code = 0;
         loop {
-            match read() {
+            match self.ask_again(out, again).and_then(|()| read()) {
                 Ok(list) => {
                     answered = Instant::now();
                     code = code.max(self.print_stopped(out, &list, began.elapsed())?);
@@ -191,22 +213,51 @@ impl DrainWait {
                 }
                 Err(failure) => return Err(failure),
             }
-            if self.left.is_empty() {
+            if self.left.is_empty() && self.refused.is_empty() {
                 return Ok(code);
             }
             let over = timeout.is_some_and(|t| began.elapsed() >= t);
             if over || pause() {
                 self.clear();
-                let names: Vec<&str> = self.left.values().map(String::as_str).collect();
-                let (why, code) = if over { ("timeout", 1) } else { ("interrupted", INTERRUPTED) };
-                let message = format!(
-                    "{why}, still waiting for {}; the drain continues; `wherry pods` shows its progress, \
-                     `wherry undrain` ends it",
-                    names.join(", ")
-                );
-                return Err(Failure::Message(message, code));
+                return Err(self.given_up(over));
             }
         }
+    }
+
+    /// Requests the drain of the pods that a budget protected at the last request.
+    fn ask_again(
+        &mut self,
+        out: &mut dyn Write,
+        again: &mut dyn FnMut(Vec<String>) -> Result<Drained, Failure>,
+    ) -> Result<(), Failure> {
+        if !self.refused.is_empty() {
+            let drained = again(self.refused.keys().cloned().collect())?;
+            let Outcomes { ending, refused } = print_outcomes(out, &drained)?;
+            self.left.extend(ending);
+            self.refused = refused;
+        }
+        Ok(())
+    }
+
+    /// Returns the message and the exit code after a wait that was interrupted, or too long (`over`).
+    fn given_up(&self, over: bool) -> Failure {
+        let names = |of: &BTreeMap<String, String>| of.values().cloned().collect::<Vec<_>>().join(", ");
+        let (why, code) = if over { ("timeout", 1) } else { ("interrupted", INTERRUPTED) };
+        let mut message = why.to_owned();
+        if !self.left.is_empty() {
+            message.push_str(&format!(
+                ", still waiting for {}; the drain continues; `wherry pods` shows its progress, `wherry undrain` ends \
+                 it",
+                names(&self.left)
+            ));
+        }
+        if !self.refused.is_empty() {
+            message.push_str(&format!(
+                "; not drained because of a disruption budget: {}; drain it later, or with --ignore-budgets",
+                names(&self.refused)
+            ));
+        }
+        Failure::Message(message, code)
     }
 
     /// Prints the pods that have stopped. Returns 1 if one of the pods is no longer drained, otherwise 0.
@@ -235,8 +286,8 @@ impl DrainWait {
         }
         out.flush()?;
         if !ending.is_empty() {
-            let line =
-                format!("{} of {} stopped, waiting for {}", self.of - self.left.len(), self.of, ending.join(", "));
+            let stopped = self.of.saturating_sub(self.left.len() + self.refused.len());
+            let line = format!("{stopped} of {} stopped, waiting for {}", self.of, ending.join(", "));
             self.progress(&line);
         }
         Ok(code)
@@ -323,7 +374,7 @@ mod tests {
 
     fn waiting(names: &[&str]) -> DrainWait {
         let left = names.iter().map(|n| (format!("uid-{n}"), format!("default/{n}"))).collect();
-        DrainWait { left, of: names.len(), screen: Screen::default(), shown: false }
+        DrainWait { left, refused: BTreeMap::new(), of: names.len(), screen: Screen::default(), shown: false }
     }
 
     /// Returns the output and the result of a wait that polls these lists one after the other.
@@ -339,7 +390,8 @@ mod tests {
             left == 0
         };
         let mut out = Vec::new();
-        let end = waiting(names).wait(&mut out, timeout, &mut read, &mut pause);
+        let mut again = |_| panic!("no budget protects a pod");
+        let end = waiting(names).wait(&mut out, timeout, &mut again, &mut read, &mut pause);
         (String::from_utf8(out).unwrap(), end)
     }
 
@@ -374,6 +426,42 @@ mod tests {
             let Err(Failure::Message(message, code)) = end else { panic!("{end:?}") };
             assert!(message.starts_with(why) && message.contains("the drain continues"), "{message}");
             assert_eq!(code, expected);
+        }
+    }
+
+    #[test]
+    fn y32_a_pod_that_a_budget_protects_is_drained_when_the_budget_allows_it() {
+        let pod_of = |outcome| DrainedPod {
+            uid: "uid-a".to_owned(),
+            namespace: "default".to_owned(),
+            name: "a".to_owned(),
+            outcome,
+        };
+        let outcomes = [DrainOutcome::Refused, DrainOutcome::Refused, DrainOutcome::Ending];
+        for (timeout, expected) in [(None, Ok(0)), (Some(Duration::ZERO), Err(1))] {
+            let refused = [("uid-a".to_owned(), "default/a".to_owned())].into_iter().collect_map();
+            let (left, of) = (BTreeMap::new(), 1);
+            let mut wait = DrainWait { left, refused, of, screen: Screen::default(), shown: false };
+            let mut next = outcomes.into_iter();
+            let mut again = |uids: Vec<String>| {
+                assert_eq!(uids, ["uid-a"]);
+                Ok(Drained { pods: vec![pod_of(next.next().expect("one request too many"))] })
+            };
+            let down = list(&[pod("default", "a", "", json!({"state": "Finished", "drained": true}))]);
+            let (mut out, mut read, mut pause) = (Vec::new(), || Ok(down.clone()), || false);
+            match (wait.wait(&mut out, timeout, &mut again, &mut read, &mut pause), expected) {
+                (Ok(code), Ok(expected)) => {
+                    assert_eq!(
+                        (code, String::from_utf8(out).unwrap().as_str()),
+                        (expected, "pod default/a has stopped (0s)\n")
+                    );
+                }
+                (Err(Failure::Message(message, code)), Err(expected)) => {
+                    assert_eq!(code, expected);
+                    assert!(message.contains("not drained because of a disruption budget: default/a"), "{message}");
+                }
+                (found, _) => panic!("{found:?}"),
+            }
         }
     }
 

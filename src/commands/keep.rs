@@ -87,6 +87,7 @@ pub fn run(out: &mut dyn Write, arguments: &KeepArgs) -> Result<u8, Failure> {
             change: Some(ObjectChange::Create(value)),
             node_name: config.node_name.clone(),
             seen: seen.clone(),
+            network_policies: config.manifest_rules.network_policies,
         };
         let edit = Edit { directory: config.manifests.clone(), file: None, manifest, dry_run: false };
         let edited = edit.run(&Abandoned::default()).map_err(|failure| Failure::message(failure.message))?;

@@ -175,6 +175,7 @@ fn drain(out: &mut dyn Write, args: DrainArgs) -> Result<u8, Failure> {
         grace_period_seconds: args.grace_period,
         timeout: args.timeout,
         wait: !args.no_wait,
+        ignore_budgets: args.ignore_budgets,
     };
     drain::drain(out, &args.socket.path(), &query)
 }

@@ -7,6 +7,7 @@ use super::{eviction, node_size, shutdown};
 use crate::api::address_range::AddressRange;
 use crate::api::cgroups::CgroupDriver;
 use crate::api::credential_provider::Provider;
+use crate::api::document::context::NetworkPolicies;
 use crate::api::eviction::{EvictionPolicy, Signal};
 use crate::api::node_facts::Sizing;
 use crate::api::sealing;
@@ -18,6 +19,15 @@ use crate::engine::rotation_policy::RotationPolicy;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What the configuration says about documents of manifests.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ManifestRules {
+    /// `openSecrets: Refuse`: whether a Secret in a file that every user can read is an error.
+    pub refuse_open_secrets: bool,
+    /// What happens to a NetworkPolicy.
+    pub network_policies: NetworkPolicies,
+}
 
 /// The effective configuration, which results from defaults, files and flags. All paths are absolute.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,8 +95,8 @@ pub struct Config {
     pub credential_providers: Vec<Provider>,
     /// Maximum number of sandboxes created at the same time.
     pub max_parallel_sandbox_starts: u32,
-    /// `openSecrets: Refuse`: whether a Secret in a file that every user can read is an error.
-    pub refuse_open_secrets: bool,
+    /// Which documents of manifests are errors.
+    pub manifest_rules: ManifestRules,
     /// Maximum number of pods that start a container at the same time.
     pub max_parallel_container_starts: u32,
     /// The configured storage classes. Use `storage_classes`, which returns the effective ones.
@@ -166,7 +176,7 @@ impl Default for Config {
             image_credential_provider_bin_dir: None,
             credential_providers: Vec::new(),
             max_parallel_sandbox_starts: 4,
-            refuse_open_secrets: false,
+            manifest_rules: ManifestRules::default(),
             max_parallel_container_starts: 4,
             storage_configured: Vec::new(),
             service_ranges: ServiceSettings::default().ranges,

@@ -1,6 +1,7 @@
 //! `kind: WherryConfiguration` (wherry.io/v1alpha1): settings without a field in KubeletConfiguration. A kubelet has
 //! command line flags for these settings, or does not have them at all.
 
+use crate::api::document::context::NetworkPolicies;
 use crate::api::sealing::Policy;
 use crate::config::field_value::FieldValue;
 use crate::config::problem::absolute;
@@ -48,6 +49,10 @@ pub static FIELDS: &[Field] = &[
         c.metered_connection = v.bool();
         Ok(())
     }),
+    set("networkPolicies", FieldType::OneOf(NetworkPolicies::NAMES), |c, v| {
+        c.manifest_rules.network_policies = NetworkPolicies::of_name(v.text());
+        Ok(())
+    }),
     parts("nodeLabels", FieldType::MapOf(&FieldType::Text), |c, map, wrong| node_size::labels(&mut c.node, map, wrong)),
     set("nodeName", FieldType::Text, |c, v| {
         names::check_node_name(v.text())?;
@@ -55,7 +60,7 @@ pub static FIELDS: &[Field] = &[
         Ok(())
     }),
     set("openSecrets", FieldType::OneOf(&["Warn", "Refuse"]), |c, v| {
-        c.refuse_open_secrets = v.text() == "Refuse";
+        c.manifest_rules.refuse_open_secrets = v.text() == "Refuse";
         Ok(())
     }),
     set("rootDir", FieldType::Text, |c, v| absolute(v.text()).map(|p| c.root_dir = p)),

@@ -2,6 +2,7 @@
 
 use crate::api::cluster::node::{NodeInfo, Taint};
 use crate::api::credential_provider::Provider;
+use crate::api::document::context::NetworkPolicies;
 use crate::api::eviction::EvictionPolicy;
 use crate::api::hash;
 use crate::api::node_facts::NodeFacts;
@@ -71,6 +72,8 @@ pub struct FixedConfig {
     pub manifests: String,
     /// `openSecrets: Refuse`: it is an error if every user of the machine can read a manifest that contains a Secret.
     pub refuse_open_secrets: bool,
+    /// `networkPolicies`: what happens to a NetworkPolicy of a manifest (Y31).
+    pub network_policies: NetworkPolicies,
     /// The kernel's id of this boot. A recorded shutdown with another boot id is over.
     pub boot_id: String,
     /// The start of this run of Wherry.
@@ -178,6 +181,7 @@ impl Default for FixedConfig {
             owner: String::new(),
             manifests: String::new(),
             refuse_open_secrets: false,
+            network_policies: NetworkPolicies::default(),
             boot_id: String::new(),
             started: Wall(0),
             seed: 1,

@@ -236,7 +236,7 @@ fn document(target: &Target, architecture: &str, accept: &str, is_verbose: bool)
     Ok(NextStep::Respond(match target {
         Target::Core => of(true, discovery::core_versions)?,
         Target::Groups => of(false, discovery::group_list)?,
-        Target::Group(group, version) => ApiResponse::json(&discovery::group(group, version)),
+        Target::Group(group) => ApiResponse::json(&discovery::group(group)),
         Target::Resources(group, version) => ApiResponse::json(&discovery::resource_list(group, version)),
         Target::OpenApi => ApiResponse::json(&openapi::index()),
         Target::OpenApiOf(group, version) => ApiResponse::json(&openapi::document(group, version)),

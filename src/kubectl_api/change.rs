@@ -9,6 +9,7 @@ use super::response::ApiResponse;
 use super::state::KubectlApi;
 use super::step::{AfterAnswer, NextStep};
 use crate::api::claim::ClaimKey;
+use crate::api::document::other_kinds;
 use crate::api::kube::edit::ManifestEdit;
 use crate::api::kube::path::ObjectPath;
 use crate::api::kube::request_body::{change_of, object};
@@ -33,6 +34,9 @@ struct ChangeOptions {
 impl KubectlApi {
     pub(super) fn change(&self, asked: &Asked<'_>, verb: &str, body: &[u8]) -> Result<NextStep> {
         let resource = asked.path.resource;
+        if resource.kind.is_refused() {
+            return Err(refusal(&asked.path, verb));
+        }
         if !resource.verbs.contains(&verb) {
             return Err(Failure::method_not_allowed());
         }
@@ -71,7 +75,7 @@ impl KubectlApi {
             Some(kind) if change.is_none() => pods_to_await(kind, &key, asked, body)?,
             _ => Vec::new(),
         };
-        if let (Some(live), None) = (&live, &source) {
+        if let (Some(live), None, None) = (&live, &source, &change) {
             return Ok(match write::controller(live) {
                 _ if matches!(key.kind, Kind::Claim | Kind::Volume) => delete_storage(key, live, &options),
                 Some(_) if key.kind == Kind::Job => delete_created_job(key, live, &options),
@@ -87,10 +91,19 @@ impl KubectlApi {
         let ChangeOptions { grace, dry_run } = options;
         let (document, file) = source.map(|source| (source.document, source.path)).unzip();
         let (node_name, seen) = (snapshot.node_name.to_owned(), snapshot.timestamp().to_string());
-        let manifest = ManifestEdit { object: path, document, digest: None, change, node_name, seen };
+        let network_policies = snapshot.engine.network_policies();
+        let manifest = ManifestEdit { object: path, document, digest: None, change, node_name, seen, network_policies };
         let log = format!("verb={verb} {}={}/{}", resource.singular, key.namespace, key.name);
         let (of, file) = (ChangeOf { key, subresource, dry_run, grace, pods }, FileChange { file, manifest, dry_run });
         Ok(NextStep::Change { change: Box::new(RequestedChange { of, file }), log })
+    }
+}
+
+/// Returns the failure of a change to a kind that is refused ([`Kind::is_refused`]).
+fn refusal(path: &ObjectPath, verb: &str) -> Failure {
+    match &path.name {
+        Some(name) if verb == "delete" => Failure::not_found(path.resource, name),
+        _ => Failure::bad_request(other_kinds::refusal(path.resource.kind_name)),
     }
 }
 

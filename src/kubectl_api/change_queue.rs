@@ -137,6 +137,7 @@ impl ChangeQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::document::context::NetworkPolicies;
     use crate::api::kube::edit::{EditOutcome, PlannedEdit};
     use crate::api::kube::path::{Target, parse};
     use crate::kubectl_api::keys::key_of;
@@ -148,7 +149,9 @@ mod tests {
         };
         let key = key_of(&object).unwrap();
         let (node_name, seen) = (String::new(), String::new());
-        let manifest = ManifestEdit { object, document: None, digest: None, change: None, node_name, seen };
+        let network_policies = NetworkPolicies::default();
+        let manifest =
+            ManifestEdit { object, document: None, digest: None, change: None, node_name, seen, network_policies };
         let of = ChangeOf { key, subresource: None, dry_run: false, grace: None, pods: Vec::new() };
         RequestedChange { of, file: FileChange { file: None, manifest, dry_run: false } }
     }

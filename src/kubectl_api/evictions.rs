@@ -29,7 +29,10 @@ impl KubectlApi {
         let preconditions = (Some(&*wanted.uid), Some(&*wanted.resource_version));
         write::check_preconditions(asked.path.resource, &name, preconditions, current)?;
         if wanted.dry_run || asked.is_dry_run() {
-            return Ok(NextStep::Respond(success()));
+            return match asked.snapshot.engine.budget_refuses(&uid) {
+                Some(refusal) => Err(Failure::budget(&refusal)),
+                None => Ok(NextStep::Respond(success())),
+            };
         }
         let grace = wanted.grace_seconds.map(Duration::from_secs);
         let log = format!("verb=evict pod={namespace}/{name}");
@@ -69,6 +72,7 @@ pub(super) fn evicted(name: &str, answer: std::result::Result<Reply, RequestErro
     match answer {
         Ok(_) => Ok(success()),
         Err(RequestError::UnknownPod(_)) => Err(Failure::not_found(Resource::of(Kind::Pod), name)),
+        Err(RequestError::Budget(refusal)) => Err(Failure::budget(&refusal)),
         Err(error @ RequestError::GraceTooLong) => Err(Failure::bad_request(error.to_string())),
         Err(error) => Err(failure(error)),
     }

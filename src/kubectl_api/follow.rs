@@ -5,8 +5,8 @@
 
 use super::followed::Objects;
 use super::keys::{bare, key};
+use super::namespaces;
 use super::node;
-use super::objects::NAMESPACES;
 use super::pod_object::{pod_object, shown_uid};
 use super::snapshot::Snapshot;
 use super::state::KubectlApi;
@@ -76,6 +76,7 @@ impl KubectlApi {
         if manifests {
             self.follow_data(snapshot);
             self.follow_classes(snapshot);
+            self.follow_plain(snapshot);
         }
         if std::mem::take(&mut self.objects.stale_workloads) || manifests {
             self.follow_workloads(snapshot);
@@ -278,20 +279,36 @@ impl KubectlApi {
         self.objects.events = events;
     }
 
+    fn follow_plain(&mut self, snapshot: &Snapshot<'_>) {
+        let mut plain = BTreeMap::new();
+        for object in snapshot.engine.plain_objects() {
+            let (kind, FullName { namespace, name }) = (object.key.kind, &object.key.name);
+            for kind in Kind::of_plain(kind).iter().filter(|kind| **kind != Kind::Namespace) {
+                // Of several documents, the first is in force.
+                plain.entry(key(*kind, namespace, name)).or_insert_with(|| object.digest.clone());
+            }
+        }
+        let before = std::mem::take(&mut self.objects.plain);
+        for old in before.keys().filter(|old| !plain.contains_key(old)) {
+            self.objects.removed(old);
+        }
+        for (key, _) in plain.iter().filter(|(key, now)| before.get(*key) != Some(*now)) {
+            self.objects.changed(key, "", snapshot.now.wall);
+        }
+        self.objects.plain = plain;
+    }
+
     fn follow_namespaces(&mut self, snapshot: &Snapshot<'_>) {
-        let mut all: BTreeSet<String> = NAMESPACES.map(str::to_owned).into();
-        all.extend(snapshot.engine.pods().iter().map(|pod| pod.pod.name.namespace.to_string()));
-        all.extend(snapshot.engine.data_objects().iter().map(|object| object.key.name.namespace.to_string()));
-        all.extend(snapshot.engine.claims().iter().map(|(claim, _)| claim.0.namespace.to_string()));
-        all.extend(snapshot.engine.network_objects().iter().map(|object| object.name.namespace.to_string()));
-        all.extend(snapshot.engine.workloads().iter().map(|(workload, _)| workload.name.namespace.to_string()));
-        let before = std::mem::replace(&mut self.objects.namespaces, all.clone());
-        for name in before.difference(&all) {
-            self.objects.removed(&key(Kind::Namespace, "", name));
+        let all = namespaces::all(snapshot.engine);
+        let before = std::mem::take(&mut self.objects.namespaces);
+        for (name, document) in before.iter().filter(|(name, _)| !all.contains_key(*name)) {
+            self.objects.namespace_removed(&key(Kind::Namespace, "", name), document.is_some());
         }
-        for name in all.difference(&before) {
-            self.objects.changed(&key(Kind::Namespace, "", name), "", snapshot.now.wall);
+        for (name, document) in all.iter().filter(|(name, document)| before.get(*name) != Some(*document)) {
+            let key = key(Kind::Namespace, "", name);
+            self.objects.namespace_changed(&key, document.is_some(), snapshot.now.wall);
         }
+        self.objects.namespaces = all;
     }
 
     /// Assigns a version to a change that a request has made to the node.

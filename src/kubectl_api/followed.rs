@@ -1,17 +1,19 @@
 //! The objects as they were last compared, and their resource versions.
 
 use super::keys::bare;
+use super::namespaces;
 use crate::api::data_object::DataObjects;
 use crate::api::kube::pod_notes::PodNotes;
 use crate::api::kube::versions::{Key, Versions};
 use crate::api::names::Uid;
 use crate::api::time::{Boot, Wall};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub(super) struct Objects {
     pub(super) versions: Versions,
-    pub(super) namespaces: BTreeSet<String>,
+    /// The namespaces, each with the digest of its document if it has one.
+    pub(super) namespaces: BTreeMap<String, Option<String>>,
     /// The addresses of the node when they were last read.
     pub(super) addresses: Vec<String>,
     /// Which pods may have changed.
@@ -36,6 +38,8 @@ pub(super) struct Objects {
     pub(super) claims: BTreeMap<Key, (Uid, u64)>,
     /// The services and their endpoints, and what identifies their present versions.
     pub(super) services: BTreeMap<Key, String>,
+    /// The objects that are only kept and shown, except for namespaces, and the digests of their documents.
+    pub(super) plain: BTreeMap<Key, String>,
     pub(super) node: Value,
     pub(super) node_read: Option<Boot>,
     /// When each object was first seen, for objects without a creation time of their own.
@@ -46,7 +50,7 @@ impl Objects {
     pub(super) fn new(run: u64) -> Objects {
         Objects {
             versions: Versions::new(run),
-            namespaces: BTreeSet::new(),
+            namespaces: BTreeMap::new(),
             addresses: Vec::new(),
             pods: PodNotes::default(),
             stale_manifests: true,
@@ -60,6 +64,7 @@ impl Objects {
             workloads: BTreeMap::new(),
             claims: BTreeMap::new(),
             services: BTreeMap::new(),
+            plain: BTreeMap::new(),
             node: Value::Null,
             node_read: None,
             seen: BTreeMap::new(),
@@ -76,8 +81,26 @@ impl Objects {
         self.versions.changed(key, uid, || bare(key));
     }
 
+    /// Notes that a namespace was added or changed. If it gets or loses its document, it becomes another object.
+    pub(super) fn namespace_changed(&mut self, key: &Key, has_document: bool, now: Wall) {
+        self.seen.entry(key.clone()).or_insert(now);
+        let uid = namespaces::uid(&key.name, has_document);
+        self.versions.changed(key, &uid, || bare_namespace(key, !has_document));
+    }
+
+    pub(super) fn namespace_removed(&mut self, key: &Key, had_document: bool) {
+        self.seen.remove(key);
+        self.versions.removed(key, || bare_namespace(key, had_document));
+    }
+
     pub(super) fn removed(&mut self, key: &Key) {
         self.seen.remove(key);
         self.versions.removed(key, || bare(key));
     }
+}
+
+fn bare_namespace(key: &Key, has_document: bool) -> Value {
+    let mut namespace = bare(key);
+    namespace["metadata"]["uid"] = namespaces::uid(&key.name, has_document).into();
+    namespace
 }

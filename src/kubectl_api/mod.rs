@@ -8,9 +8,9 @@
 //! the rules for changing an object (`scaling`: its scale), `change_queue` has a helper carry out one change at a time,
 //! and `settled` responds to the client when the engine has accepted the result, or reverts the change. `evictions`
 //! and `ephemeral` are requests to the engine. `follow` compares the objects and gives each change a resource version
-//! (`followed`); `objects`, `pod_object` and `node` convert them to objects of the API; `list` and `watch` write them
-//! piece by piece, and `encoded` caches the last changes that were written. `event_cache` has the events,
-//! `condition_times` the times of the node's conditions. `state` holds all state of the API.
+//! (`followed`); `objects`, `namespaces`, `pod_object` and `node` convert them to objects of the API; `list` and
+//! `watch` write them piece by piece, and `encoded` caches the last changes that were written. `event_cache` has the
+//! events, `condition_times` the times of the node's conditions. `state` holds all state of the API.
 //!
 //! `agent/kube` connects this module to the server, and serves everything that is not an object: metrics, summaries,
 //! logs.
@@ -31,6 +31,7 @@ mod head;
 mod keys;
 pub mod list;
 pub mod log_request;
+mod namespaces;
 mod node;
 mod objects;
 pub mod pod_object;

@@ -1,16 +1,19 @@
 //! Converts objects to their form in the API: with their kind, version and all defaults.
 
-use super::node;
 use super::pod_object::pod_object;
 use super::snapshot::Snapshot;
 use super::state::KubectlApi;
+use super::{namespaces, node};
 use crate::api::claim::ClaimKey;
 use crate::api::data_object::{DataKey, DataKind, DataObject, DataValue};
+use crate::api::disruption_budget::DisruptionBudget;
 use crate::api::k8s::ByteString;
+use crate::api::kube::plain_objects;
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::versions::Key;
 use crate::api::names::FullName;
 use crate::api::network_object::NetworkObject;
+use crate::api::plain_object::{PlainKey, PlainKind, PlainObject};
 use crate::api::priority::{self, PriorityClass};
 use crate::api::source::Source;
 use crate::api::storage_class::StorageClass;
@@ -24,8 +27,6 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// The namespaces that always exist.
-pub(super) const NAMESPACES: [&str; 3] = ["default", "kube-node-lease", "kube-system"];
 /// The namespace of the node's lease.
 const LEASES: &str = "kube-node-lease";
 /// The duration of the lease, as in a kubelet.
@@ -59,13 +60,7 @@ impl KubectlApi {
             Kind::Node => {
                 (name == snapshot.node_name).then(|| node::object(snapshot, &self.machine, &self.objects.addresses))
             }
-            Kind::Namespace => self.objects.namespaces.contains(name).then(|| {
-                json!({
-                    "metadata": { "name": name, "labels": { "kubernetes.io/metadata.name": name } },
-                    "spec": { "finalizers": ["kubernetes"] },
-                    "status": { "phase": "Active" },
-                })
-            }),
+            Kind::Namespace => self.namespace(snapshot, key),
             Kind::Event => snapshot.events.value(namespace, name, snapshot.now.boot),
             Kind::ConfigMap | Kind::Secret => {
                 let kind = if key.kind == Kind::Secret { DataKind::Secret } else { DataKind::ConfigMap };
@@ -83,6 +78,14 @@ impl KubectlApi {
             Kind::EndpointSlice => endpoint_slice(snapshot, &FullName::new(namespace, name)),
             Kind::PriorityClass => priority_class(snapshot.engine.priority_classes(), name),
             Kind::RuntimeClass => runtime_class(snapshot.engine, name),
+            Kind::ServiceAccount
+            | Kind::Role
+            | Kind::RoleBinding
+            | Kind::ClusterRole
+            | Kind::ClusterRoleBinding
+            | Kind::NetworkPolicy => Some(plain_object(snapshot.engine, key)?.content()),
+            Kind::DisruptionBudget => disruption_budget(snapshot.engine, key),
+            Kind::Autoscaler | Kind::AutoscalerV1 => autoscaler(snapshot, key),
             Kind::Deployment
             | Kind::ReplicaSet
             | Kind::DaemonSet
@@ -98,12 +101,21 @@ impl KubectlApi {
                 })
             }),
             // Objects of these kinds are never stored.
-            Kind::PodMetrics
+            Kind::Ingress
+            | Kind::ReplicationController
+            | Kind::PodMetrics
             | Kind::NodeMetrics
             | Kind::SelfSubjectAccessReview
             | Kind::SelfSubjectRulesReview
             | Kind::SelfSubjectReview => None,
         }
+    }
+}
+
+impl KubectlApi {
+    fn namespace(&self, snapshot: &Snapshot<'_>, key: &Key) -> Option<Value> {
+        let exists = self.objects.namespaces.contains_key(&*key.name);
+        namespaces::shown(plain_object(snapshot.engine, key), &key.name, exists)
     }
 }
 
@@ -137,6 +149,34 @@ fn endpoint_slice(snapshot: &Snapshot<'_>, name: &FullName) -> Option<Value> {
     let service = FullName::new(&name.namespace, service);
     let entry = snapshot.engine.services().get(&service).filter(|entry| entry.has_selector())?;
     services::slices(&service, entry, snapshot.node_name).remove(&*name.name)
+}
+
+/// Returns the document that defines an object that is only kept and shown.
+pub(super) fn plain_object<'a>(engine: &'a Engine, key: &Key) -> Option<&'a Rc<PlainObject>> {
+    let key = PlainKey::new(PlainKind::of(Resource::of(key.kind).kind_name)?, &key.namespace, &key.name);
+    engine.plain_objects().iter().find(|object| object.key == key)
+}
+
+/// Returns a budget with its present status.
+fn disruption_budget(engine: &Engine, key: &Key) -> Option<Value> {
+    let object = plain_object(engine, key)?;
+    let mut shown = object.content();
+    let status = DisruptionBudget::of(object).map(|budget| engine.budget_status(&budget)).unwrap_or_default();
+    shown["status"] = json!(status);
+    Some(shown)
+}
+
+/// Returns an autoscaler in the version of the key. It shows the present replicas of its target.
+fn autoscaler(snapshot: &Snapshot<'_>, key: &Key) -> Option<Value> {
+    let object = plain_object(snapshot.engine, key)?;
+    let mut shown = plain_objects::in_version(&object.content(), Resource::of(key.kind).version);
+    let target = &shown["spec"]["scaleTargetRef"];
+    let kind = target["kind"].as_str().and_then(WorkloadKind::of).map(Kind::of_workload);
+    let name = FullName::new(&key.namespace, target["name"].as_str().unwrap_or_default());
+    let target = kind.and_then(|kind| workload(snapshot, kind, &name));
+    let replicas = target.and_then(|target| target["status"]["replicas"].as_i64()).unwrap_or_default();
+    plain_objects::complete_autoscaler(&mut shown, replicas, &object.warning().unwrap_or_default());
+    Some(shown)
 }
 
 fn runtime_class(engine: &Engine, name: &str) -> Option<Value> {
@@ -258,6 +298,19 @@ pub(super) fn in_force(engine: &Engine, key: &Key) -> Option<(Source, String)> {
             let kind = Resource::of(key.kind).kind_name;
             let is_it = |object: &&Rc<NetworkObject>| object.name == name && object.key().kind.name() == kind;
             let object = engine.network_objects().iter().find(is_it)?;
+            Some((object.source.clone(), object.digest.clone()))
+        }
+        Kind::Namespace
+        | Kind::ServiceAccount
+        | Kind::Role
+        | Kind::RoleBinding
+        | Kind::ClusterRole
+        | Kind::ClusterRoleBinding
+        | Kind::Autoscaler
+        | Kind::AutoscalerV1
+        | Kind::NetworkPolicy
+        | Kind::DisruptionBudget => {
+            let object = plain_object(engine, key)?;
             Some((object.source.clone(), object.digest.clone()))
         }
         Kind::PriorityClass => {

@@ -1,6 +1,7 @@
 //! The end of a change to a manifest: the client gets its response when the engine has accepted the result.
 
 use super::change_queue::{ACCEPT_TIMEOUT, Awaited, FileChange, RequestedChange, RunningChange, WrittenChange};
+use super::namespaces;
 use super::objects::in_force;
 use super::request::Result;
 use super::response::ApiResponse;
@@ -181,7 +182,11 @@ impl KubectlApi {
                     },
                 }),
             };
-            return ApiResponse::json(&object);
+            let mut response = ApiResponse::json(&object);
+            if key.kind == Kind::Namespace && namespaces::contains_objects(snapshot.engine, &key.name) {
+                response.headers.push(("Warning", format!("299 - {:?}", namespaces::STILL_USED)));
+            }
+            return response;
         }
         let uid = edited.object.pointer("/metadata/uid").and_then(Value::as_str);
         let is_live = |object: &Value| uid.is_none() || object.pointer("/metadata/uid").and_then(Value::as_str) == uid;

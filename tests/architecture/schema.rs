@@ -4,13 +4,18 @@
 
 use super::pod_fields::{Row, row_of, rows};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+    ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde::Deserialize;
@@ -184,6 +189,15 @@ fn types() -> Types {
     trace::<Job>("batch/v1", "Job", &types);
     trace::<CronJob>("batch/v1", "CronJob", &types);
     trace::<ControllerRevision>("apps/v1", "ControllerRevision", &types);
+    trace::<ServiceAccount>("v1", "ServiceAccount", &types);
+    // The older version has the schema of the newer one.
+    trace::<HorizontalPodAutoscaler>("autoscaling/v2", "HorizontalPodAutoscaler", &types);
+    trace::<NetworkPolicy>("networking.k8s.io/v1", "NetworkPolicy", &types);
+    trace::<PodDisruptionBudget>("policy/v1", "PodDisruptionBudget", &types);
+    trace::<ClusterRole>("rbac.authorization.k8s.io/v1", "ClusterRole", &types);
+    trace::<ClusterRoleBinding>("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", &types);
+    trace::<Role>("rbac.authorization.k8s.io/v1", "Role", &types);
+    trace::<RoleBinding>("rbac.authorization.k8s.io/v1", "RoleBinding", &types);
     trace::<Lease>("coordination.k8s.io/v1", "Lease", &types);
     types.into_inner()
 }
@@ -296,6 +310,7 @@ fn the_types_of_wherry_have_the_fields_of_kubernetes() {
     own_object(&mut k8s::ReplicaSet::default(), &mut own);
     own_object(&mut k8s::Service::default(), &mut own);
     own_object(&mut k8s::EndpointSlice::default(), &mut own);
+    own_object(&mut k8s::PodDisruptionBudget::default(), &mut own);
     own_object(&mut k8s::Taint::default(), &mut own);
     let of_kubernetes = types();
     assert!(own.len() > 100, "{} types", own.len());

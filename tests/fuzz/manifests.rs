@@ -55,6 +55,7 @@ fuzz_target!(|text: &[u8]| {
             // A claim is its own next version.
             Object::Claim(claim) => assert_eq!(claim.immutable_difference(&claim), None),
             Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Network(_) => {}
+            Object::Plain(object) => drop((object.content(), object.warning())),
         }
     }
     let (objects, _) = DataObjects::collect(data);

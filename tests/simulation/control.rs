@@ -7,6 +7,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use wherry::api::control::DrainOutcome;
+use wherry::api::disruption_budget::DisruptionBudget;
 use wherry::api::ephemeral_request::RequestedContainers;
 use wherry::api::facts::{ExecOutput, MemoryFact, UsageFact};
 use wherry::api::names::{FullName, Uid};
@@ -84,19 +85,40 @@ impl World {
         self.step(Event::Request { id, request });
     }
 
+    /// Y32: removes the pods that budgets protect from those of a drain. A drained pod no longer counts for the next one.
+    fn leave_protected(&self, uids: &mut Vec<Uid>) {
+        let mut left: BTreeMap<FullName, u32> = BTreeMap::new();
+        uids.retain(|uid| {
+            let pod = self.engine.pod(uid).map(|view| view.pod.clone());
+            let budgets = self.engine.plain_objects().iter().filter_map(|object| DisruptionBudget::of(object));
+            let Some(budget) = budgets.into_iter().find(|budget| pod.as_ref().is_some_and(|pod| budget.selects(pod)))
+            else {
+                return true;
+            };
+            let allowed = self.engine.budget_status(&budget).disruptions_allowed;
+            let left = left.entry(budget.name).or_insert(allowed);
+            let may_end = self.engine.budget_refuses(uid).is_none() && *left > 0;
+            *left = left.saturating_sub(1);
+            may_end
+        });
+    }
+
     /// What the checks have to know before the engine does.
     fn expect(&mut self, request: &Request) {
         let known = |w: &World, uid: &&Uid| w.engine.pod(uid).is_some();
         match request {
-            Request::Drain { uids, grace } => {
-                let uids: Vec<Uid> = uids.iter().filter(|uid| known(self, uid)).cloned().collect();
+            Request::Drain { uids, grace, ignores_budgets } => {
+                let mut uids: Vec<Uid> = uids.iter().filter(|uid| known(self, uid)).cloned().collect();
+                if !ignores_budgets {
+                    self.leave_protected(&mut uids);
+                }
                 for uid in &uids {
                     self.checks.killed(uid, TerminationSource::Drain, &self.engine, &self.runtime);
                     self.checks.bounds.end_requested(uid, *grace, self.clock.now, &self.runtime);
                 }
             }
             Request::Evict { uid, grace } => {
-                if known(self, &uid) {
+                if known(self, &uid) && self.engine.budget_refuses(uid).is_none() {
                     self.checks.killed(uid, TerminationSource::ApiEviction, &self.engine, &self.runtime);
                     self.checks.bounds.end_requested(uid, *grace, self.clock.now, &self.runtime);
                 }
@@ -180,7 +202,7 @@ impl World {
         let wrong = match outcome {
             DrainOutcome::Ending | DrainOutcome::Down => !recorded,
             DrainOutcome::Starts | DrainOutcome::Waits | DrainOutcome::NotDrained => recorded,
-            DrainOutcome::Completed | DrainOutcome::Undesired | DrainOutcome::NotFound => false,
+            DrainOutcome::Completed | DrainOutcome::Undesired | DrainOutcome::Refused | DrainOutcome::NotFound => false,
         };
         if wrong {
             let what = format!("{uid} is {outcome:?}, and its record says {record:?}");
@@ -335,7 +357,7 @@ impl World {
         let request = match below(dice, 25) {
             0 | 1 => {
                 let grace = [None, Some(1), Some(4)][below(dice, 3) as usize].map(Duration::from_secs);
-                Request::Drain { uids: some(dice), grace }
+                Request::Drain { uids: some(dice), grace, ignores_budgets: false }
             }
             2..=5 => Request::Undrain { uids: some(dice) },
             6 | 7 => Request::Retry { uid: some(dice).remove(0) },

@@ -138,6 +138,7 @@ fn failed(what: &str, path: &Path, e: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::document::context::NetworkPolicies;
     use crate::api::kube::path::{Target, parse};
     use crate::api::kube::write::ObjectChange;
     use serde_json::{Value, json};
@@ -146,7 +147,8 @@ mod tests {
     fn edit(directory: &Path, path: &str, change: Option<ObjectChange>) -> Edit {
         let Ok(Target::Object(object)) = parse(path) else { panic!("{path}") };
         let (node_name, seen) = ("node".to_owned(), "2026-11-20T15:00:00Z".to_owned());
-        let manifest = ManifestEdit { object, document: None, digest: None, change, node_name, seen };
+        let network_policies = NetworkPolicies::default();
+        let manifest = ManifestEdit { object, document: None, digest: None, change, node_name, seen, network_policies };
         Edit { directory: directory.to_owned(), file: None, manifest, dry_run: false }
     }
 

@@ -10,8 +10,9 @@ pub const MAX_BODY: usize = 3 * 1024 * 1024;
 pub fn failure<S>(failure: &Failure) -> Response<S> {
     let mut response = Response::json(serde_json::to_vec(&failure.to_value()).unwrap_or_default());
     response.status = failure.code;
-    if failure.code == 429 {
-        response.headers.push(("Retry-After", "1".to_owned()));
+    // Without it, as for a disruption budget, the client itself decides when it tries again.
+    if let Some(seconds) = failure.details.get("retryAfterSeconds").filter(|_| failure.code == 429) {
+        response.headers.push(("Retry-After", seconds.to_string()));
     }
     response
 }

@@ -25,9 +25,10 @@ use std::time::Duration;
 pub fn parse(ask: Ask, query: &str, body: &[u8]) -> Result<control::Request, RequestError> {
     match ask {
         Ask::Retry => Ok(control::Request::Retry { uid: http1::value_of(query, "uid").unwrap_or_default().into() }),
-        Ask::Drain => drain(body).map(|DrainRequest { uids, grace_period_seconds }| {
+        Ask::Drain => drain(body).map(|DrainRequest { uids, grace_period_seconds, ignore_budgets }| {
             let grace = grace_period_seconds.map(Duration::from_secs);
-            control::Request::Drain { uids: uids.into_iter().map(Uid::from).collect(), grace }
+            let uids = uids.into_iter().map(Uid::from).collect();
+            control::Request::Drain { uids, grace, ignores_budgets: ignore_budgets }
         }),
         Ask::Undrain => drain(body).map(|DrainRequest { uids, .. }| control::Request::Undrain {
             uids: uids.into_iter().map(Uid::from).collect(),
@@ -133,7 +134,7 @@ mod tests {
         let uids = || vec![Uid::from("u")];
         let body = r#"{"uids": ["u"], "gracePeriodSeconds": 3, "later": 1}"#;
         let grace = Some(Duration::from_secs(3));
-        assert_eq!(parsed(Ask::Drain, body), control::Request::Drain { uids: uids(), grace });
+        assert_eq!(parsed(Ask::Drain, body), control::Request::Drain { uids: uids(), grace, ignores_budgets: false });
         assert_eq!(parsed(Ask::Undrain, body), control::Request::Undrain { uids: uids() });
         assert_eq!(parsed(Ask::Usage, ""), control::Request::Usage);
         assert_eq!(parsed(Ask::Images, ""), control::Request::Images);

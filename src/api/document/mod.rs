@@ -1,6 +1,7 @@
 //! Parses a manifest file into objects. It supports YAML and JSON, several documents per file, and the kinds `Pod`,
 //! `CronJob`, `Deployment`, `DaemonSet`, `Job`, `ReplicaSet`, `StatefulSet`, `Service`, `EndpointSlice`,
-//! `PersistentVolumeClaim`, `ConfigMap`, `Secret`, `PriorityClass`, `RuntimeClass`, `List` and `PodList`.
+//! `PersistentVolumeClaim`, `ConfigMap`, `Secret`, `PriorityClass`, `RuntimeClass`, the kinds of `plain_object`, `List`
+//! and `PodList`.
 //!
 //! Parsing has two steps, so that unchanged documents are not processed again. `parse` returns the documents as plain
 //! values, each with its digest. Only an error in the format of the file (invalid YAML, a duplicate key, too large)
@@ -12,6 +13,7 @@
 
 pub mod context;
 mod locate;
+pub mod other_kinds;
 
 use crate::api::claim::{self, CLAIM, Claim, ClaimKey};
 use crate::api::data_object::{self, DataKey, DataKind, DataObject, DataValue, DockerFormat};
@@ -20,6 +22,7 @@ use crate::api::k8s::{self, ObjectMeta};
 use crate::api::names::FullName;
 use crate::api::network_defaults;
 use crate::api::network_object::{NetworkContent, NetworkKey, NetworkKind, NetworkObject};
+use crate::api::plain_object::{self, PlainKey, PlainKind, PlainObject};
 use crate::api::pod::Pod;
 use crate::api::priority::PriorityClass;
 use crate::api::problem::{Fault, FieldPath, FieldStep, Problem, brief};
@@ -35,8 +38,8 @@ use crate::api::workload::key::{WorkloadKey, WorkloadKind};
 use crate::api::workload::replica_set::{self, ReplicaSet};
 use crate::api::workload::stateful_set::{self, StatefulSet};
 use crate::api::{defaults, uid, validate};
-use context::Context;
-use serde_json::Value;
+use context::{Context, NetworkPolicies};
+use serde_json::{Value, json};
 use serde_saphyr::options::DuplicateKeyPolicy;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -60,7 +63,7 @@ const MAX_MESSAGE: usize = 2000;
 const MAX_WALKED: usize = 16 * MAX_BYTES;
 
 /// The supported kinds.
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 25] = [
     "Pod",
     CRON_JOB,
     DEPLOYMENT,
@@ -75,6 +78,15 @@ const KINDS: [&str; 16] = [
     "Secret",
     PRIORITY_CLASS,
     RUNTIME_CLASS,
+    PlainKind::ClusterRole.name(),
+    PlainKind::ClusterRoleBinding.name(),
+    PlainKind::HorizontalPodAutoscaler.name(),
+    PlainKind::Namespace.name(),
+    PlainKind::NetworkPolicy.name(),
+    PlainKind::PodDisruptionBudget.name(),
+    PlainKind::Role.name(),
+    PlainKind::RoleBinding.name(),
+    PlainKind::ServiceAccount.name(),
     "List",
     "PodList",
 ];
@@ -99,6 +111,7 @@ pub enum Object {
     Data(DataObject),
     Claim(Box<Claim>),
     Network(Box<NetworkObject>),
+    Plain(Box<PlainObject>),
 }
 
 /// The identity that a document claims. A later version with the same key replaces the earlier one.
@@ -111,6 +124,7 @@ pub enum Key {
     Data(DataKey),
     Claim(ClaimKey),
     Network(NetworkKey),
+    Plain(PlainKey),
 }
 
 /// Returns the errors of a typed, defaulted pod.
@@ -223,11 +237,16 @@ pub fn check_objects(text: &[u8], path: &str, context: Context<'_>) -> Checked {
                     | Object::RuntimeClass(_)
                     | Object::Data(_)
                     | Object::Claim(_)
-                    | Object::Network(_) => Vec::new(),
+                    | Object::Network(_)
+                    | Object::Plain(_) => Vec::new(),
                 };
                 checked.problems.extend(faults(validate::image_names));
                 checked.warnings.extend(faults(validate::parts_of_bytes));
                 checked.warnings.extend(faults(validate::without_effect));
+                if let Object::Plain(plain) = &object {
+                    let warning = plain.warning().map(|warning| fault("kind", &warning));
+                    checked.warnings.extend(document.problems(path, Some(text), warning.into_iter().collect()));
+                }
                 checked.objects.push(object);
             }
             Err(more) => checked.problems.extend(more),
@@ -347,6 +366,9 @@ impl Document {
         if let Some(of) = NetworkKind::ALL.into_iter().find(|of| kind.is_some_and(|kind| near(kind, of.name()))) {
             return Some(Key::Network(NetworkKey { kind: of, name }));
         }
+        if let Some(of) = PlainKind::ALL.into_iter().find(|of| kind.is_some_and(|kind| near(kind, of.name()))) {
+            return Some(Key::Plain(PlainKey::new(of, &name.namespace, &name.name)));
+        }
         Some(match kind {
             Some(kind) if near(kind, PRIORITY_CLASS) => Key::PriorityClass(name.name.to_string()),
             Some(kind) if near(kind, RUNTIME_CLASS) => Key::RuntimeClass(name.name.to_string()),
@@ -417,7 +439,10 @@ impl Document {
             }
             Some("ConfigMap") => self.config_map(path).map(Object::Data),
             Some("Secret") => self.secret(path, context.credentials).map(Object::Data),
-            _ => return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod))),
+            kind => match kind.and_then(PlainKind::of) {
+                Some(kind) => self.plain_object(kind, path, context),
+                None => return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod))),
+            },
         };
         made.map_err(|faults| self.problems(path, text, faults))
     }
@@ -436,11 +461,8 @@ impl Document {
     /// # Errors
     /// The content does not match the types.
     pub fn recorded(&self, path: &str, context: Context<'_>) -> Result<Object, Vec<Problem>> {
-        if let Some(
-            CRON_JOB | DEPLOYMENT | DAEMON_SET | JOB | REPLICA_SET | STATEFUL_SET | PRIORITY_CLASS | RUNTIME_CLASS
-            | CLAIM | SERVICE | ENDPOINT_SLICE | "ConfigMap" | "Secret",
-        ) = self.content.get("kind").and_then(Value::as_str)
-        {
+        let kind = self.content.get("kind").and_then(Value::as_str);
+        if kind.is_some_and(|kind| kind != "Pod") {
             return self.object(path, None, context);
         }
         let made = self.make(path, context, |_| Vec::new());
@@ -564,6 +586,38 @@ impl Document {
         }
         let source = Source { path: path.to_owned(), document: self.number };
         Ok(Object::Network(Box::new(NetworkObject::new(make(object), source, self.digest.clone()))))
+    }
+
+    /// Reports whether this is a NetworkPolicy that the configuration does not permit (Y31). Such a document never
+    /// counts as a new version of another one.
+    pub fn is_refused(&self, network_policies: NetworkPolicies) -> bool {
+        let kind = self.content.get("kind").and_then(Value::as_str);
+        network_policies == NetworkPolicies::Refuse && kind == Some(PlainKind::NetworkPolicy.name())
+    }
+
+    /// Builds an object that is only kept and shown (Y30).
+    fn plain_object(&self, kind: PlainKind, path: &str, context: Context<'_>) -> Result<Object, Vec<Fault>> {
+        if !self.faults.is_empty() {
+            return Err(self.faults.clone());
+        }
+        if self.is_refused(context.network_policies) {
+            return Err(vec![fault("kind", plain_object::REFUSED_POLICY)]);
+        }
+        let metadata = json!({ "metadata": self.content.get("metadata") });
+        let (k8s::OnlyMetadata { mut metadata }, mut faults) = k8s::with_unknown(&metadata)?;
+        if kind.is_namespaced() {
+            defaults::namespace(&mut metadata);
+        }
+        faults.extend(validate::plain_object::plain_object(kind, &self.content, &metadata));
+        if kind == PlainKind::PodDisruptionBudget {
+            faults.extend(validate::disruption_budget::disruption_budget(&self.typed()?));
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let source = Source { path: path.to_owned(), document: self.number };
+        let object = PlainObject::new(kind, &metadata, &self.content, source, self.digest.clone());
+        Ok(Object::Plain(Box::new(object)))
     }
 
     fn config_map(&self, path: &str) -> Result<DataObject, Vec<Fault>> {
@@ -702,44 +756,47 @@ fn faults_of(value: &Value) -> Vec<Fault> {
     let mut faults = Vec::new();
     match value.get("kind") {
         Some(Value::String(kind)) if KINDS.contains(&kind.as_str()) => {
-            let right = match kind.as_str() {
-                PRIORITY_CLASS => "scheduling.k8s.io/v1",
-                RUNTIME_CLASS => "node.k8s.io/v1",
-                ENDPOINT_SLICE => "discovery.k8s.io/v1",
-                kind => WorkloadKind::of(kind).map_or("v1", WorkloadKind::api_version),
-            };
+            let right = api_versions(kind);
             match value.get("apiVersion") {
-                Some(Value::String(version)) if version == right => {}
+                Some(Value::String(version)) if right.contains(&version.as_str()) => {}
                 None | Some(Value::Null) => {
-                    faults.push(fault("apiVersion", &format!("Required value: must be {right}")));
+                    faults.push(fault("apiVersion", &format!("Required value: must be {}", right.join(" or "))));
                 }
                 Some(other) => {
-                    let message = format!("Unsupported value: {other}: supported values: {right:?}");
+                    let right: Vec<String> = right.iter().map(|version| format!("{version:?}")).collect();
+                    let message = format!("Unsupported value: {other}: supported values: {}", right.join(", "));
                     faults.push(fault("apiVersion", &message));
                 }
             }
         }
         Some(Value::String(kind)) => match KINDS.into_iter().find(|k| near(kind, k)) {
             Some(meant) => faults.push(fault("kind", &format!("Unsupported value: {kind:?}; did you mean {meant}?"))),
-            None => faults.push(fault("kind", &format!("{kind} is not supported yet{}", instead_of(kind)))),
+            None => faults.push(fault("kind", &other_kinds::refusal(kind))),
         },
         None | Some(Value::Null) => faults.push(fault(
             "kind",
             "Required value: must be Pod, Deployment, DaemonSet, StatefulSet, ReplicaSet, Job, CronJob, Service, \
-             EndpointSlice, PersistentVolumeClaim, ConfigMap, Secret, PriorityClass, RuntimeClass or List",
+             EndpointSlice, PersistentVolumeClaim, ConfigMap, Secret, PriorityClass, RuntimeClass, Namespace, \
+             ServiceAccount, Role, RoleBinding, ClusterRole, ClusterRoleBinding, HorizontalPodAutoscaler, \
+             NetworkPolicy, PodDisruptionBudget or List",
         )),
         Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
     }
     faults
 }
 
-/// Returns advice on what to write instead of a workload.
-fn instead_of(kind: &str) -> &'static str {
-    match kind {
-        "ReplicationController" => "; write a Deployment with the same spec.replicas and spec.template",
-        "Endpoints" => "; write an EndpointSlice with the label kubernetes.io/service-name",
-        _ => "",
-    }
+/// Returns the versions of the API in which a manifest can define this supported kind.
+fn api_versions(kind: &str) -> Vec<&'static str> {
+    let version = match kind {
+        PRIORITY_CLASS => "scheduling.k8s.io/v1",
+        RUNTIME_CLASS => "node.k8s.io/v1",
+        ENDPOINT_SLICE => "discovery.k8s.io/v1",
+        kind => match PlainKind::of(kind) {
+            Some(plain) => return plain.api_versions().to_vec(),
+            None => WorkloadKind::of(kind).map_or("v1", WorkloadKind::api_version),
+        },
+    };
+    vec![version]
 }
 
 fn fault(field: &str, message: &str) -> Fault {

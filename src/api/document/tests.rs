@@ -55,7 +55,8 @@ fn d5_one_bad_document_leaves_the_others_alone_and_is_named_with_its_line() {
         [
             "/m/web.yaml:11: spec.typo: unknown field",
             "/m/web.yaml:10: spec.containers: Required value",
-            "/m/web.yaml:14: kind: Ingress is not supported yet",
+            "/m/web.yaml:14: kind: Ingress is not supported: nothing on one machine serves it; leave the document out, \
+             and use a Service of type NodePort, or run a reverse proxy as a pod with a configuration of its own",
         ]
     );
     let documents = parse(text.as_bytes(), PATH).unwrap();
@@ -483,7 +484,7 @@ fn a_workload_that_is_not_supported_has_an_advice() {
     let (_, found) = read(text.as_bytes(), PATH, CONTEXT);
     let [problem] = &found[..] else { panic!("{found:?}") };
     let text = problem.to_string();
-    assert!(text.starts_with("/m/web.yaml:2: kind: ReplicationController is not supported yet; "), "{text}");
+    assert!(text.starts_with("/m/web.yaml:2: kind: ReplicationController is not supported: "), "{text}");
     assert!(text.contains("write a Deployment with the same spec.replicas and spec.template"), "{text}");
 }
 

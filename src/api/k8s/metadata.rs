@@ -6,6 +6,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 kubernetes_types! {
+    OnlyMetadata {
+        metadata: ObjectMeta = "metadata",
+    }
+
     ObjectMeta {
         annotations: Option<BTreeMap<String, String>> = "annotations",
         creation_timestamp: Option<Time> = "creationTimestamp",

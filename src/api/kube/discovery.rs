@@ -11,21 +11,35 @@ pub fn core_versions() -> Value {
 
 /// Returns `/apis` in the legacy form.
 pub fn group_list() -> Value {
-    let all: Vec<Value> = groups().iter().map(|(group, version)| group_entry(group, version)).collect();
+    let all: Vec<Value> = names().into_iter().map(group_entry).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": all })
 }
 
 /// Returns `/apis/GROUP`.
-pub fn group(group: &str, version: &str) -> Value {
-    let mut entry = group_entry(group, version);
+pub fn group(group: &str) -> Value {
+    let mut entry = group_entry(group);
     entry["kind"] = "APIGroup".into();
     entry["apiVersion"] = "v1".into();
     entry
 }
 
-fn group_entry(group: &str, version: &str) -> Value {
-    let version = json!({ "groupVersion": format!("{group}/{version}"), "version": version });
-    json!({ "name": group, "versions": [version], "preferredVersion": version })
+fn group_entry(group: &str) -> Value {
+    let entry = |version: &str| json!({ "groupVersion": format!("{group}/{version}"), "version": version });
+    let versions: Vec<Value> = versions(group).map(entry).collect();
+    json!({ "name": group, "preferredVersion": versions.first(), "versions": versions })
+}
+
+/// Returns the names of the groups, except for the core group.
+fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = groups().into_iter().map(|(group, _)| group).collect();
+    names.dedup();
+    names
+}
+
+/// Returns the versions of a group, the preferred one first.
+fn versions(group: &str) -> impl Iterator<Item = &'static str> {
+    let of_core = Some("v1").filter(|_| group.is_empty());
+    of_core.into_iter().chain(groups().into_iter().filter(move |(name, _)| *name == group).map(|(_, version)| version))
 }
 
 /// Returns `/api/v1` or `/apis/GROUP/VERSION`.
@@ -67,13 +81,18 @@ pub fn resource_list(group: &str, version: &str) -> Value {
 
 /// Returns `/api` (`core`) or `/apis` in the aggregated form. `form`: the version of `apidiscovery.k8s.io`.
 pub fn aggregated(form: &str, core: bool) -> Value {
-    let groups = if core { vec![("", "v1")] } else { groups() };
+    let groups = if core { vec![""] } else { names() };
     let items: Vec<Value> = groups
         .iter()
-        .map(|(group, version)| {
-            let resources: Vec<Value> = of(group, version).map(|r| aggregated_resource(r, group, version)).collect();
-            let version = json!({ "version": version, "resources": resources, "freshness": "Current" });
-            json!({ "metadata": { "name": group, "creationTimestamp": null }, "versions": [version] })
+        .map(|group| {
+            let versions: Vec<Value> = versions(group)
+                .map(|version| {
+                    let resources: Vec<Value> =
+                        of(group, version).map(|r| aggregated_resource(r, group, version)).collect();
+                    json!({ "version": version, "resources": resources, "freshness": "Current" })
+                })
+                .collect();
+            json!({ "metadata": { "name": group, "creationTimestamp": null }, "versions": versions })
         })
         .collect();
     json!({
@@ -173,15 +192,17 @@ mod tests {
             }
         }
         assert_eq!(new, legacy);
-        assert_eq!(names(&group_list()["groups"]).len(), groups().len());
-        assert_eq!(group("metrics.k8s.io", "v1beta1")["preferredVersion"]["groupVersion"], "metrics.k8s.io/v1beta1");
+        assert_eq!(names(&group_list()["groups"]), super::names());
+        assert_eq!(group("metrics.k8s.io")["preferredVersion"]["groupVersion"], "metrics.k8s.io/v1beta1");
+        let autoscaling = group("autoscaling");
+        assert_eq!(autoscaling["preferredVersion"]["version"], "v2");
+        assert_eq!(autoscaling["versions"].as_array().unwrap().len(), 2);
     }
 
     #[test]
     fn a11_kubectl_finds_that_evictions_are_supported() {
         assert!(names(&group_list()["groups"]).contains(&"policy"));
-        assert_eq!(group("policy", "v1")["preferredVersion"]["groupVersion"], "policy/v1");
-        assert_eq!(resource_list("policy", "v1")["resources"], json!([]));
+        assert_eq!(group("policy")["preferredVersion"]["groupVersion"], "policy/v1");
         let legacy = resource_list("", "v1");
         let eviction = legacy["resources"].as_array().unwrap().iter().find(|r| r["name"] == "pods/eviction").unwrap();
         assert_eq!(

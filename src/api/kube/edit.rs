@@ -7,9 +7,10 @@
 
 use super::comments;
 use super::path::ObjectPath;
+use super::plain_objects;
 use super::status::Failure;
 use super::write::{self, ObjectChange};
-use crate::api::document::context::Context;
+use crate::api::document::context::{Context, NetworkPolicies};
 use crate::api::document::{self, Document, Object};
 use crate::api::problem::Problem;
 use crate::api::uid;
@@ -37,6 +38,7 @@ pub struct ManifestEdit {
     pub node_name: String,
     /// The present time, in the format of `Context::seen`.
     pub seen: String,
+    pub network_policies: NetworkPolicies,
 }
 
 /// What exists at the path of the file.
@@ -160,7 +162,8 @@ impl Effected<'_> {
 
 impl ManifestEdit {
     /// Returns the file name for a new object: `kubectl_NAMESPACE_KIND_NAME.yaml`. Names and namespaces contain no
-    /// `_`. If the name is too long for a file, a digest replaces its end.
+    /// `_`, except for names of roles, which may contain anything. A digest replaces the end of a name that is too long
+    /// for a file, or the unusual characters of a name.
     pub fn file_name(&self) -> String {
         let kind = self.object.resource.singular;
         let name = self.name();
@@ -168,12 +171,14 @@ impl ManifestEdit {
             Some(namespace) => (format!("{PREFIX}{namespace}_{kind}_{name}"), format!("{PREFIX}{namespace}_{kind}_")),
             None => (format!("{PREFIX}{kind}_{name}"), format!("{PREFIX}{kind}_")),
         };
-        if whole.len() <= MAX_STEM {
+        let is_usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+        if whole.len() <= MAX_STEM && name.chars().all(is_usual) {
             return format!("{whole}.yaml");
         }
+        let name: String = name.chars().map(|c| if is_usual(c) { c } else { '-' }).collect();
         let begin = |text: &str| text.chars().take(64).collect::<String>();
         let digest = uid::digest_of_bytes(whole.as_bytes());
-        format!("{}{}_{digest}.yaml", begin(&short), begin(name))
+        format!("{}{}_{digest}.yaml", begin(&short), begin(&name))
     }
 
     /// Checks the name and the namespace, which become part of a file name before the object is validated.
@@ -218,7 +223,8 @@ impl ManifestEdit {
         match &self.change {
             None => Ok(removal()),
             Some(change) => {
-                let object = write::changed(&self.object, Some(&current.content), change)?;
+                let content = plain_objects::in_version(&current.content, self.object.resource.version);
+                let object = write::changed(&self.object, Some(&content), change)?;
                 let has_comment = str::from_utf8(&text).is_ok_and(comments::has_comment);
                 self.plan_write(path, Some((&current, has_comment)), object)
             }
@@ -230,7 +236,10 @@ impl ManifestEdit {
             // Another deletion was faster. This client also waits until the engine has seen the removal.
             (None, _) => Ok(removal()),
             (Some(_), Some(_)) => Err(self.conflict(format!("{path} was removed in the meantime; try again"))),
-            (Some(change), None) => self.plan_write(path, None, write::changed(&self.object, None, change)?),
+            (Some(change), None) => {
+                let built_in = plain_objects::built_in(&self.object);
+                self.plan_write(path, None, write::changed(&self.object, built_in.as_ref(), change)?)
+            }
         }
     }
 
@@ -243,9 +252,15 @@ impl ManifestEdit {
     ) -> Result<PlannedEdit, Failure> {
         let invalid = |problems: &[Problem]| write::invalid(self.object.resource, self.name(), problems);
         let (text, document) = text_of(&object, path).map_err(|problem| invalid(std::slice::from_ref(&problem)))?;
-        let context = Context::new(&self.node_name, &self.seen);
+        let network_policies = self.network_policies;
+        let context = Context { network_policies, ..Context::new(&self.node_name, &self.seen) };
+        let mut warnings = Vec::new();
         let shown = match document.object(path, None, context).map_err(|problems| invalid(&problems))? {
             Object::Pod(pod) => serde_json::to_value(&pod.object).unwrap_or_default(),
+            Object::Plain(plain) => {
+                warnings.extend(plain.warning());
+                object
+            }
             Object::Workload(_)
             | Object::PriorityClass(_)
             | Object::RuntimeClass(_)
@@ -253,7 +268,6 @@ impl ManifestEdit {
             | Object::Claim(_)
             | Object::Network(_) => object,
         };
-        let mut warnings = Vec::new();
         let outcome = match current {
             None => EditOutcome::Created,
             Some((current, _)) if current.digest == document.digest => EditOutcome::Unchanged,
@@ -384,6 +398,7 @@ mod tests {
                 change,
                 node_name: node_name.clone(),
                 seen: seen.clone(),
+                network_policies: NetworkPolicies::default(),
             };
             edit.plan("/m/a.yaml", found())
         };

@@ -60,6 +60,7 @@ impl<'a> Keys<'a> {
             | "volumes"
             | "env"
             | "imagePullSecrets"
+            | "secrets"
             | "schedulingGates"
             | "resourceClaims" => ("name", None),
             "ports" => (ports.key()?, Some(("protocol", "TCP"))),

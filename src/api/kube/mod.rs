@@ -8,6 +8,7 @@
 //! - `access`: the permissions of each role; `reviews`: the answers to a client that asks for its permissions;
 //! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since a
 //!   version; `pod_notes`: the pods that may have changed; `bookmarks`: schedules the bookmarks of watches;
+//! - `plain_objects`: the forms of objects that are only kept and shown; `plain_cells`: their cells in a table;
 //! - `table`: objects as rows of a table; `pod_row`: the row of a pod;
 //! - `log_choice`: selects the run of a container whose log a request asks for;
 //! - `eviction`: evictions, and pods that are not on the node; `node_change`: cordons;
@@ -33,6 +34,9 @@ mod merged_list;
 pub mod node_change;
 pub mod openapi;
 pub mod path;
+mod plain_cells;
+mod plain_fields;
+pub mod plain_objects;
 mod pod_fields;
 pub mod pod_message;
 pub mod pod_notes;

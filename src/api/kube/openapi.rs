@@ -15,7 +15,7 @@ const SCHEMA: &str = include_str!("schema.txt");
 /// Returns `/openapi/v3`.
 pub fn index() -> Value {
     let mut paths = Map::new();
-    for resource in RESOURCES.iter().filter(|r| is_stored(r)) {
+    for resource in RESOURCES.iter().filter(|r| is_described(r)) {
         let path = base(resource);
         let url = json!({ "serverRelativeURL": format!("/openapi/v3/{path}") });
         paths.insert(path, url);
@@ -27,14 +27,14 @@ pub fn index() -> Value {
 pub fn document(group: &str, version: &str) -> Value {
     let (mut paths, mut schemas) = (Map::new(), Map::new());
     let types = types();
-    for resource in RESOURCES.iter().filter(|r| r.group == group && r.version == version && is_stored(r)) {
+    for resource in RESOURCES.iter().filter(|r| r.group == group && r.version == version && is_described(r)) {
         let kind = json!({ "group": group, "version": version, "kind": resource.kind_name });
         let namespace = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
         let list = format!("/{}/{namespace}{}", base(resource), resource.plural);
         let read = operation(resource, "get", &kind);
         paths.insert(list.clone(), json!({ "get": operation(resource, "list", &kind) }));
         let mut object = json!({ "get": read });
-        if resource.verbs.contains(&"patch") {
+        if resource.verbs.contains(&"patch") || resource.kind.is_refused() {
             object["patch"] = operation(resource, "patch", &kind);
         }
         paths.insert(format!("{list}/{{name}}"), object);
@@ -144,9 +144,10 @@ fn simple(name: &str) -> Value {
     }
 }
 
-/// Reports whether the server stores objects of the resource. Metrics and reviews are never stored.
-fn is_stored(resource: &Resource) -> bool {
-    resource.verbs.contains(&"watch")
+/// Reports whether clients can read or send objects of the resource. Metrics and reviews are never stored. kubectl
+/// reads the operations of a kind before it sends an object, also if the kind is refused.
+fn is_described(resource: &Resource) -> bool {
+    resource.verbs.contains(&"watch") || resource.kind.is_refused()
 }
 
 fn base(resource: &Resource) -> String {
@@ -173,12 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn every_stored_kind_has_a_schema_and_every_reference_leads_to_one() {
-        for resource in RESOURCES.iter().filter(|r| is_stored(r)) {
+    fn every_kind_has_a_schema_and_every_reference_leads_to_one() {
+        for resource in RESOURCES.iter().filter(|r| is_described(r)) {
             let document = document(resource.group, resource.version);
             let schemas = document.pointer("/components/schemas").and_then(Value::as_object).unwrap();
-            let fields = schemas.get(resource.kind_name).and_then(|schema| schema["properties"].as_object()).unwrap();
-            assert!(fields.contains_key("metadata"), "{}", resource.kind_name);
+            let schema = schemas.get(resource.kind_name).unwrap();
+            let has_metadata = schema.pointer("/properties/metadata").is_some();
+            assert_ne!(has_metadata, resource.kind.is_refused(), "{}", resource.kind_name);
             let mut found = BTreeSet::new();
             references(&document, &mut found);
             for reference in found {

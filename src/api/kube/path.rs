@@ -11,8 +11,8 @@ pub enum Target {
     Core,
     /// `/apis`: all other groups.
     Groups,
-    /// `/apis/GROUP`, with its version.
-    Group(&'static str, &'static str),
+    /// `/apis/GROUP`
+    Group(&'static str),
     /// `/api/v1`, `/apis/GROUP/VERSION`
     Resources(&'static str, &'static str),
     /// `/openapi/v3`
@@ -54,9 +54,7 @@ pub fn parse(path: &str) -> Result<Target, Failure> {
     let target = match parts[..] {
         ["api"] => Some(Target::Core),
         ["apis"] => Some(Target::Groups),
-        ["apis", group] => {
-            groups().into_iter().find(|(g, _)| *g == group).map(|(group, version)| Target::Group(group, version))
-        }
+        ["apis", group] => groups().into_iter().find(|(g, _)| *g == group).map(|(group, _)| Target::Group(group)),
         ["api", version] => known("", version).map(|(g, v)| Target::Resources(g, v)),
         ["apis", group, version] if !group.is_empty() => known(group, version).map(|(g, v)| Target::Resources(g, v)),
         ["openapi", "v3"] => Some(Target::OpenApi),
@@ -143,7 +141,7 @@ mod tests {
         assert_eq!(path("/apis/metrics.k8s.io/v1beta1/nodes"), (Kind::NodeMetrics, None, None, None));
         assert_eq!(parse("/api/"), Ok(Target::Core));
         assert_eq!(parse("/apis"), Ok(Target::Groups));
-        assert_eq!(parse("/apis/metrics.k8s.io"), Ok(Target::Group("metrics.k8s.io", "v1beta1")));
+        assert_eq!(parse("/apis/metrics.k8s.io"), Ok(Target::Group("metrics.k8s.io")));
         assert_eq!(parse("/api/v1"), Ok(Target::Resources("", "v1")));
         assert_eq!(parse("/openapi/v3/api/v1"), Ok(Target::OpenApiOf("", "v1")));
         assert_eq!(parse("/metrics/resource"), Ok(Target::Kubelet(None, KubeletPath::ResourceMetrics)));
@@ -190,7 +188,7 @@ mod tests {
             "/api/v1/nodes/n/proxy",
             "/api/v1/nodes/n/proxy/exec/a/b/c",
             "/api/v1/namespaces/a/pods/web/proxy/metrics",
-            "/openapi/v3/apis/autoscaling/v1",
+            "/openapi/v3/apis/autoscaling/v3",
             "/../etc/passwd",
         ] {
             assert_eq!(parse(none), Err(Failure::no_such_path()), "{none}");

@@ -1,8 +1,9 @@
 //! Converts an object in protobuf, as newer versions of kubectl send it, to the JSON object that an older version would
 //! send.
 //!
-//! `pod_fields` and `workload_fields` describe the messages of the public API: one line for each, with the number, the
-//! JSON name and the type of each field. The fields of a field without a name belong to its parent in JSON. Types:
+//! `pod_fields`, `workload_fields` and `plain_fields` describe the messages of the public API: one line for each, with
+//! the number, the JSON name and the type of each field. The fields of a field without a name belong to its parent in
+//! JSON. Types:
 //! - `s`, `i`, `b`: a string, an integer, a boolean that clients always send; JSON omits the empty value, zero and
 //!   false;
 //! - `S`, `I`, `B`: the same for a field that can be absent;
@@ -10,7 +11,7 @@
 //!   message.
 
 use super::wire::{Malformed, WireValue, read_fields};
-use super::{pod_fields, workload_fields};
+use super::{plain_fields, pod_fields, workload_fields};
 use crate::api::ordered::CollectOrdered;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -68,7 +69,11 @@ fn table() -> BTreeMap<&'static str, Fields> {
         let (name, fields) = line.split_once(' ')?;
         Some((name, fields.split(' ').filter_map(field).collect_map()))
     };
-    pod_fields::TABLE.lines().chain(workload_fields::TABLE.lines()).filter_map(message).collect_map()
+    lines().filter_map(message).collect_map()
+}
+
+fn lines() -> impl Iterator<Item = &'static str> {
+    [pod_fields::TABLE, workload_fields::TABLE, plain_fields::TABLE].into_iter().flat_map(str::lines)
 }
 
 /// Returns the object of this kind in a message. Any message of the tables is a kind.
@@ -284,6 +289,15 @@ mod tests {
     }
 
     #[test]
+    fn a_role_is_read_as_its_json_form() {
+        // The core group has an empty name.
+        let rule = [field(1, b"get"), field(1, b"list"), field(2, b""), field(3, b"pods")].concat();
+        let role = [field(1, &field(1, b"reader")), field(2, &rule)].concat();
+        let rules = json!([{ "verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"] }]);
+        assert_eq!(object("Role", &role), Ok(json!({ "metadata": { "name": "reader" }, "rules": rules })));
+    }
+
+    #[test]
     fn an_unknown_field_is_an_error_with_its_message_and_number() {
         let error = pod(&field(2, &field(2, &field(99, b"x")))).unwrap_err();
         assert_eq!(error.to_string(), "unknown field number 99 of Container");
@@ -295,8 +309,7 @@ mod tests {
     #[test]
     fn the_table_is_complete() {
         let table = table();
-        let lines = pod_fields::TABLE.lines().chain(workload_fields::TABLE.lines());
-        assert_eq!(table.len(), lines.count());
+        assert_eq!(table.len(), lines().count());
         for (message, fields) in &table {
             for (name, kind) in fields.values() {
                 let kind = kind.trim_start_matches("[]").trim_start_matches("{}");

@@ -4,6 +4,7 @@ use super::pod_message::{self, MessageError};
 use super::wire::{WireValue, varint};
 use crate::api::k8s::ByteString;
 use crate::api::ordered::CollectOrdered;
+use crate::api::plain_object::PlainKind;
 use serde_json::{Map, Value, json};
 
 /// The bytes before a protobuf object of the API.
@@ -11,6 +12,8 @@ const MAGIC: &[u8] = b"k8s\0";
 
 /// The kinds that a `kubectl create` sends completely.
 const CREATED: [&str; 4] = ["Pod", "Deployment", "Job", "CronJob"];
+/// The older version of an autoscaler, and its message.
+const AUTOSCALER_V1: (&str, &str) = ("autoscaling/v1", "AutoscalerOfV1");
 
 /// Returns the fields of a message in their order, up to the first invalid one.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, WireValue<'_>)> {
@@ -96,16 +99,21 @@ fn unknown(body: &[u8]) -> Option<(String, &[u8])> {
     Some((text(message(body, 1)?, 2), message(body, 2).unwrap_or_default()))
 }
 
-/// Returns the object in a body, with its kind: a Pod or a workload. None if the object has another kind.
+/// Returns the object in a body, with its kind: a Pod, a workload, or an object that is only kept and shown. None if
+/// the object has another kind.
 pub fn object(body: &[u8]) -> Option<Result<Value, (String, MessageError)>> {
     let (kind, of) = unknown(body)?;
-    if !CREATED.contains(&kind.as_str()) {
+    let plain = PlainKind::of(&kind);
+    if !CREATED.contains(&kind.as_str()) && plain.is_none() {
         return None;
     }
-    Some(match pod_message::object(&kind, of) {
+    let version = api_version(body);
+    let is_old = plain == Some(PlainKind::HorizontalPodAutoscaler) && version == AUTOSCALER_V1.0;
+    let message = if is_old { AUTOSCALER_V1.1 } else { kind.as_str() };
+    Some(match pod_message::object(message, of) {
         Ok(mut object) => {
             object["kind"] = kind.into();
-            object["apiVersion"] = api_version(body).into();
+            object["apiVersion"] = version.into();
             Ok(object)
         }
         Err(why) => Err((kind, why)),

@@ -1,5 +1,6 @@
 //! The resources that Wherry serves.
 use crate::api::ordered::OrderSlice;
+use crate::api::plain_object::PlainKind;
 use crate::api::workload::key::WorkloadKind;
 
 /// The kind of a resource's objects.
@@ -17,8 +18,22 @@ pub enum Kind {
     Service,
     Endpoints,
     EndpointSlice,
+    /// See [`Kind::is_refused`].
+    Ingress,
+    /// See [`Kind::is_refused`].
+    ReplicationController,
     PriorityClass,
     RuntimeClass,
+    ServiceAccount,
+    Role,
+    RoleBinding,
+    ClusterRole,
+    ClusterRoleBinding,
+    Autoscaler,
+    /// The older version of an autoscaler.
+    AutoscalerV1,
+    NetworkPolicy,
+    DisruptionBudget,
     Deployment,
     ReplicaSet,
     DaemonSet,
@@ -35,6 +50,12 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Reports whether the API shows this kind only to refuse its objects: kubectl sends an object of a kind that it
+    /// finds, and shows the remedy in the response. `kubectl apply --prune` needs the lists of these kinds.
+    pub fn is_refused(self) -> bool {
+        matches!(self, Kind::Ingress | Kind::ReplicationController)
+    }
+
     pub fn of_workload(kind: WorkloadKind) -> Kind {
         match kind {
             WorkloadKind::CronJob => Kind::CronJob,
@@ -43,6 +64,21 @@ impl Kind {
             WorkloadKind::Job => Kind::Job,
             WorkloadKind::ReplicaSet => Kind::ReplicaSet,
             WorkloadKind::StatefulSet => Kind::StatefulSet,
+        }
+    }
+
+    /// Returns the kinds in which the API shows such an object: one for each version.
+    pub fn of_plain(kind: PlainKind) -> &'static [Kind] {
+        match kind {
+            PlainKind::ClusterRole => &[Kind::ClusterRole],
+            PlainKind::ClusterRoleBinding => &[Kind::ClusterRoleBinding],
+            PlainKind::HorizontalPodAutoscaler => &[Kind::Autoscaler, Kind::AutoscalerV1],
+            PlainKind::Namespace => &[Kind::Namespace],
+            PlainKind::NetworkPolicy => &[Kind::NetworkPolicy],
+            PlainKind::PodDisruptionBudget => &[Kind::DisruptionBudget],
+            PlainKind::Role => &[Kind::Role],
+            PlainKind::RoleBinding => &[Kind::RoleBinding],
+            PlainKind::ServiceAccount => &[Kind::ServiceAccount],
         }
     }
 }
@@ -71,17 +107,18 @@ pub struct Subresource {
     pub verbs: &'static [&'static str],
 }
 
+/// For kinds whose lists are always empty.
+const LIST: &[&str] = &["get", "list"];
 const READ: &[&str] = &["get", "list", "watch"];
 const READ_AND_WRITE: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const CREATE: &[&str] = &["create"];
 
-/// The group of the kind Eviction, and its version. The group has no resources. (kubectl drain evicts pods only if
-/// the group exists.)
+/// The group of the kind Eviction, and its version. (kubectl drain evicts pods only if the group exists.)
 const POLICY: (&str, &str) = ("policy", "v1");
-/// The group of the kind Scale, and its version. The server does not offer the group itself.
+/// The group of the kind Scale, and its version.
 const AUTOSCALING: (&str, &str) = ("autoscaling", "v1");
 
-/// All resources. The resources of a group are adjacent.
+/// All resources. The resources of a group are adjacent, and those of its preferred version come first.
 pub static RESOURCES: &[Resource] = &[
     Resource {
         kind: Kind::ConfigMap,
@@ -119,8 +156,8 @@ pub static RESOURCES: &[Resource] = &[
         namespaced: false,
         short_names: &["ns"],
         categories: &[],
-        verbs: READ,
-        subresources: &[],
+        verbs: READ_AND_WRITE,
+        subresources: &[Subresource { name: "status", kind_name: "Namespace", verbs: &["get"] }],
     },
     Resource {
         kind: Kind::Node,
@@ -209,6 +246,19 @@ pub static RESOURCES: &[Resource] = &[
         ],
     },
     Resource {
+        kind: Kind::ReplicationController,
+        group: "",
+        version: "v1",
+        plural: "replicationcontrollers",
+        singular: "replicationcontroller",
+        kind_name: "ReplicationController",
+        namespaced: true,
+        short_names: &["rc"],
+        categories: &[],
+        verbs: LIST,
+        subresources: &[],
+    },
+    Resource {
         kind: Kind::Secret,
         group: "",
         version: "v1",
@@ -217,6 +267,19 @@ pub static RESOURCES: &[Resource] = &[
         kind_name: "Secret",
         namespaced: true,
         short_names: &[],
+        categories: &[],
+        verbs: READ_AND_WRITE,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::ServiceAccount,
+        group: "",
+        version: "v1",
+        plural: "serviceaccounts",
+        singular: "serviceaccount",
+        kind_name: "ServiceAccount",
+        namespaced: true,
+        short_names: &["sa"],
         categories: &[],
         verbs: READ_AND_WRITE,
         subresources: &[],
@@ -439,6 +502,123 @@ pub static RESOURCES: &[Resource] = &[
         subresources: &[],
     },
     Resource {
+        kind: Kind::Autoscaler,
+        group: "autoscaling",
+        version: "v2",
+        plural: "horizontalpodautoscalers",
+        singular: "horizontalpodautoscaler",
+        kind_name: "HorizontalPodAutoscaler",
+        namespaced: true,
+        short_names: &["hpa"],
+        categories: &["all"],
+        verbs: READ_AND_WRITE,
+        subresources: &[Subresource { name: "status", kind_name: "HorizontalPodAutoscaler", verbs: &["get"] }],
+    },
+    Resource {
+        kind: Kind::AutoscalerV1,
+        group: "autoscaling",
+        version: "v1",
+        plural: "horizontalpodautoscalers",
+        singular: "horizontalpodautoscaler",
+        kind_name: "HorizontalPodAutoscaler",
+        namespaced: true,
+        short_names: &["hpa"],
+        categories: &["all"],
+        verbs: READ_AND_WRITE,
+        subresources: &[Subresource { name: "status", kind_name: "HorizontalPodAutoscaler", verbs: &["get"] }],
+    },
+    Resource {
+        kind: Kind::Ingress,
+        group: "networking.k8s.io",
+        version: "v1",
+        plural: "ingresses",
+        singular: "ingress",
+        kind_name: "Ingress",
+        namespaced: true,
+        short_names: &["ing"],
+        categories: &[],
+        verbs: LIST,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::NetworkPolicy,
+        group: "networking.k8s.io",
+        version: "v1",
+        plural: "networkpolicies",
+        singular: "networkpolicy",
+        kind_name: "NetworkPolicy",
+        namespaced: true,
+        short_names: &["netpol"],
+        categories: &[],
+        verbs: READ_AND_WRITE,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::DisruptionBudget,
+        group: "policy",
+        version: "v1",
+        plural: "poddisruptionbudgets",
+        singular: "poddisruptionbudget",
+        kind_name: "PodDisruptionBudget",
+        namespaced: true,
+        short_names: &["pdb"],
+        categories: &[],
+        verbs: READ_AND_WRITE,
+        subresources: &[Subresource { name: "status", kind_name: "PodDisruptionBudget", verbs: &["get"] }],
+    },
+    Resource {
+        kind: Kind::ClusterRoleBinding,
+        group: "rbac.authorization.k8s.io",
+        version: "v1",
+        plural: "clusterrolebindings",
+        singular: "clusterrolebinding",
+        kind_name: "ClusterRoleBinding",
+        namespaced: false,
+        short_names: &[],
+        categories: &[],
+        verbs: READ_AND_WRITE,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::ClusterRole,
+        group: "rbac.authorization.k8s.io",
+        version: "v1",
+        plural: "clusterroles",
+        singular: "clusterrole",
+        kind_name: "ClusterRole",
+        namespaced: false,
+        short_names: &[],
+        categories: &[],
+        verbs: READ_AND_WRITE,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::RoleBinding,
+        group: "rbac.authorization.k8s.io",
+        version: "v1",
+        plural: "rolebindings",
+        singular: "rolebinding",
+        kind_name: "RoleBinding",
+        namespaced: true,
+        short_names: &[],
+        categories: &[],
+        verbs: READ_AND_WRITE,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::Role,
+        group: "rbac.authorization.k8s.io",
+        version: "v1",
+        plural: "roles",
+        singular: "role",
+        kind_name: "Role",
+        namespaced: true,
+        short_names: &[],
+        categories: &[],
+        verbs: READ_AND_WRITE,
+        subresources: &[],
+    },
+    Resource {
         kind: Kind::StorageClass,
         group: "storage.k8s.io",
         version: "v1",
@@ -490,11 +670,11 @@ impl Subresource {
     }
 }
 
-/// Returns the groups in order, each with its only version, except for the core group.
+/// Returns the groups in order, each with its versions, except for the core group. The preferred version of a group
+/// comes first.
 pub fn groups() -> Vec<(&'static str, &'static str)> {
     let mut groups: Vec<_> = RESOURCES.iter().map(|r| (r.group, r.version)).filter(|(g, _)| !g.is_empty()).collect();
-    groups.push(POLICY);
-    groups.order();
+    groups.order_by_key(|(group, _)| *group);
     groups.dedup();
     groups
 }
@@ -512,7 +692,7 @@ mod tests {
             let before = RESOURCES[..at].iter().rposition(|r| r.group == resource.group);
             assert!(before.is_none_or(|b| b + 1 == at), "{}", resource.plural);
         }
-        assert_eq!(groups().len(), 11);
+        assert_eq!(groups().len(), 15);
         assert_eq!(Resource::of(Kind::Lease).qualified(), "leases.coordination.k8s.io");
         assert_eq!(Resource::of(Kind::NodeMetrics).api_version(), "metrics.k8s.io/v1beta1");
     }

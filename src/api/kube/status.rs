@@ -1,6 +1,7 @@
 //! Errors as the API reports them: a `Status` object (meta/v1), with the reasons, codes and messages of an API server.
 
 use super::resources::Resource;
+use crate::api::disruption_budget::BudgetRefusal;
 use serde_json::{Value, json};
 
 /// A request that was not carried out.
@@ -154,6 +155,21 @@ impl Failure {
 
     pub fn too_many_requests(why: impl Into<String>) -> Failure {
         Failure { details: json!({ "retryAfterSeconds": 1 }), ..Failure::new(429, "TooManyRequests", why) }
+    }
+
+    /// Returns the failure for the eviction of a pod that a disruption budget protects (Y32).
+    pub fn budget(refusal: &BudgetRefusal) -> Failure {
+        match refusal {
+            BudgetRefusal::Several => Failure::new(500, "InternalError", refusal.to_string()),
+            BudgetRefusal::Violated { budget, status } => {
+                let cause = format!(
+                    "The disruption budget {} needs {} healthy pods and has {} currently",
+                    budget.name, status.desired_healthy, status.current_healthy
+                );
+                let details = json!({ "causes": [{ "reason": "DisruptionBudget", "message": cause }] });
+                Failure { details, ..Failure::new(429, "TooManyRequests", refusal.to_string()) }
+            }
+        }
     }
 
     pub fn service_unavailable(why: impl Into<String>) -> Failure {

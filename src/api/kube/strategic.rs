@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 /// Lists of plain values that are merged.
 const PRIMITIVE: [&str; 1] = ["finalizers"];
 
+const PULL_SECRETS: &str = "imagePullSecrets";
+
 /// Applies the patch.
 ///
 /// # Errors
@@ -17,7 +19,11 @@ const PRIMITIVE: [&str; 1] = ["finalizers"];
 /// have the same key.
 pub fn merge(object: Value, patch: Value) -> Result<Value, String> {
     match (object, patch) {
-        (Value::Object(object), Value::Object(patch)) => {
+        (Value::Object(mut object), Value::Object(patch)) => {
+            // Unlike the list of a pod, that of a service account is replaced as a whole.
+            if object.get("kind").is_some_and(|kind| kind == "ServiceAccount") && patch.contains_key(PULL_SECRETS) {
+                object.remove(PULL_SECRETS);
+            }
             let ports = Ports::of(&object);
             merge_map(object, patch, ports, 0)
         }
@@ -191,6 +197,18 @@ mod tests {
         assert_eq!((&merged["finalizers"], &merged["x"]), (&json!(["b"]), &json!({ "z": 2 })));
         let all = merge(volumes, json!({ "volumes": [{ "$patch": "replace" }, { "name": "w" }] })).unwrap();
         assert_eq!(all["volumes"], json!([{ "name": "w" }]));
+    }
+
+    #[test]
+    fn y30_the_lists_of_a_service_account_are_merged_as_by_an_api_server() {
+        let named = |name: &str| json!({ "name": name });
+        let before = json!({
+            "kind": "ServiceAccount", "secrets": [named("a")], "imagePullSecrets": [named("old")],
+        });
+        let patch = json!({ "secrets": [named("b")], "imagePullSecrets": [named("new")] });
+        let Value::Object(after) = merge(before, patch).unwrap() else { panic!() };
+        assert_eq!(after["imagePullSecrets"], json!([named("new")]));
+        assert_eq!(after["secrets"].as_array().unwrap().len(), 2);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! as they are.
 
 use super::job_cells::{cron_job_cells, job_cells};
+use super::plain_cells;
 use super::pod_row::{Row, flag, list, since, text};
 use super::resources::Kind;
 use super::scale;
@@ -214,6 +215,38 @@ const STORAGE_CLASS: &[Column] = &[
     AGE,
 ];
 
+const ROLE: &[Column] = &[
+    NAME,
+    Column { name: "Created At", kind: "date", priority: 0, description: "Time at which the object was created." },
+];
+
+const BINDING: &[Column] = &[
+    NAME,
+    column("Role", "Role that the binding grants."),
+    AGE,
+    wide("Users", "Users that get the role."),
+    wide("Groups", "Groups that get the role."),
+    wide("ServiceAccounts", "Accounts that get the role."),
+];
+
+const AUTOSCALER: &[Column] = &[
+    NAME,
+    column("Reference", "Object whose replicas the autoscaler would change."),
+    column("Targets", "Metrics and their targets. The present values are unknown."),
+    column("MinPods", "Minimum number of replicas."),
+    number("MaxPods", "Maximum number of replicas."),
+    number("Replicas", "Number of pods of the object."),
+    AGE,
+];
+
+const DISRUPTION_BUDGET: &[Column] = &[
+    NAME,
+    column("Min Available", "Number or percentage of pods that must stay available."),
+    column("Max Unavailable", "Number or percentage of pods that may be unavailable."),
+    number("Allowed Disruptions", "Number of pods that may be evicted now."),
+    AGE,
+];
+
 const METRICS: &[Column] = &[
     NAME,
     column("CPU", "CPU usage."),
@@ -246,9 +279,19 @@ fn columns(kind: Kind) -> &'static [Column] {
         Kind::EndpointSlice => ENDPOINT_SLICE,
         Kind::PriorityClass => PRIORITY_CLASS,
         Kind::RuntimeClass => const { &[NAME, column("Handler", "Handler of the container runtime."), AGE] },
+        Kind::ServiceAccount => const { &[NAME, column("Secrets", "Number of Secrets of the account."), AGE] },
+        Kind::Role | Kind::ClusterRole => ROLE,
+        Kind::RoleBinding | Kind::ClusterRoleBinding => BINDING,
+        Kind::Autoscaler | Kind::AutoscalerV1 => AUTOSCALER,
+        Kind::NetworkPolicy => const { &[NAME, column("Pod-Selector", "Label selector of the pods."), AGE] },
+        Kind::DisruptionBudget => DISRUPTION_BUDGET,
         Kind::Lease => const { &[NAME, column("Holder", "Holder of the lease."), AGE] },
         Kind::PodMetrics | Kind::NodeMetrics => METRICS,
-        Kind::SelfSubjectAccessReview | Kind::SelfSubjectRulesReview | Kind::SelfSubjectReview => const { &[NAME] },
+        Kind::Ingress
+        | Kind::ReplicationController
+        | Kind::SelfSubjectAccessReview
+        | Kind::SelfSubjectRulesReview
+        | Kind::SelfSubjectReview => const { &[NAME] },
     }
 }
 
@@ -328,11 +371,21 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
             vec![name(), value.into(), flag(object, "/globalDefault").into(), age(), policy]
         }
         Kind::RuntimeClass => vec![name(), or("/handler", ""), age()],
+        Kind::ServiceAccount => plain_cells::service_account(object, name(), age()),
+        Kind::Role | Kind::ClusterRole => plain_cells::role(object, name()),
+        Kind::RoleBinding | Kind::ClusterRoleBinding => plain_cells::binding(object, name(), age()),
+        Kind::Autoscaler | Kind::AutoscalerV1 => plain_cells::autoscaler(object, name(), age()),
+        Kind::NetworkPolicy => plain_cells::network_policy(object, name(), age()),
+        Kind::DisruptionBudget => plain_cells::disruption_budget(object, name(), age()),
         Kind::Lease => vec![name(), or("/spec/holderIdentity", ""), age()],
         Kind::PodMetrics | Kind::NodeMetrics => {
             vec![name(), or("/usage/cpu", "<none>"), or("/usage/memory", "<none>"), or("/window", "")]
         }
-        Kind::SelfSubjectAccessReview | Kind::SelfSubjectRulesReview | Kind::SelfSubjectReview => vec![name()],
+        Kind::Ingress
+        | Kind::ReplicationController
+        | Kind::SelfSubjectAccessReview
+        | Kind::SelfSubjectRulesReview
+        | Kind::SelfSubjectReview => vec![name()],
     }
 }
 

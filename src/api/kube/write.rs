@@ -287,7 +287,7 @@ fn check_without_manifest(
     live: &Value,
     change: Option<&ObjectChange>,
 ) -> Result<(), Failure> {
-    let is_pod = resource.kind == Kind::Pod;
+    let (is_pod, is_namespace) = (resource.kind == Kind::Pod, resource.kind == Kind::Namespace);
     let ends = !text(live, "/metadata/deletionTimestamp").is_empty();
     let why = match change {
         _ if is_pod && is_from_api_server(live) => {
@@ -299,6 +299,11 @@ fn check_without_manifest(
         }
         None if (is_pod || resource.kind == Kind::Job) && controller(live).is_some() => return Ok(()),
         None if matches!(resource.kind, Kind::Claim | Kind::Volume) => return Ok(()),
+        // The change creates a document for the namespace.
+        Some(_) if is_namespace => return Ok(()),
+        None if is_namespace => {
+            "it has no manifest: it is shown because it always exists, or because it contains objects; delete those"
+        }
         _ if resource.kind == Kind::Claim => "a StatefulSet or a pod has created it; change its template",
         _ if controller(live).is_some() => {
             "it was created by a controller (metadata.ownerReferences); change the object that it names"

@@ -63,6 +63,14 @@ pub(super) fn dns_subdomain(text: &str) -> Complaints {
     too_long(text, SUBDOMAIN).into_iter().chain(form).collect()
 }
 
+/// Checks the name of a role or of a binding, which can be any part of a path.
+pub(super) fn path_segment(text: &str) -> Complaints {
+    let reserved = matches!(text, "." | "..").then(|| format!("may not be '{text}'"));
+    let inside =
+        ["/", "%"].into_iter().filter(|part| text.contains(part)).map(|part| format!("may not contain '{part}'"));
+    reserved.into_iter().chain(inside).collect()
+}
+
 /// Checks the key of a label or an annotation, or the name of a resource: `[prefix/]name`.
 pub(super) fn qualified_name(text: &str) -> Complaints {
     let mut complaints = Vec::new();

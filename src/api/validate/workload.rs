@@ -71,7 +71,8 @@ pub(super) fn selector(selector: &LabelSelector, template: &PodTemplateSpec, at:
     }
 }
 
-fn requirements(selector: &LabelSelector, at: At<'_>, faults: &mut Faults) {
+/// Checks the labels and the expressions of a selector.
+pub(super) fn requirements(selector: &LabelSelector, at: At<'_>, faults: &mut Faults) {
     let at_labels = at.field("matchLabels");
     for (key, value) in selector.match_labels.iter().flatten() {
         complain(syntax::qualified_name(key), key, at_labels.key(key), faults);

@@ -1,6 +1,7 @@
 //! Why a request was refused or failed: the text for the user, and the HTTP status of the response.
 
 use super::limits::{LONGEST_EXEC, LONGEST_GRACE, MAX_EXECS, MAX_STREAM_CALLS, STREAM_TIMEOUT};
+use crate::api::disruption_budget::BudgetRefusal;
 use crate::api::ephemeral_request::Invalid;
 use crate::api::names::{FullName, Uid};
 use crate::engine::cluster::access::AccessError;
@@ -38,6 +39,8 @@ pub enum RequestError {
     UnknownVolume(FullName),
     /// The removal of a directory that has a claim, or that Wherry has not created.
     VolumeStays(FullName),
+    /// Y32: the eviction of a pod that a disruption budget protects.
+    Budget(BudgetRefusal),
     /// A retry of a pod that is not rejected. `reason` is the reason in its status.
     NotRejected {
         pod: FullName,
@@ -174,7 +177,10 @@ impl RequestError {
             | RequestError::OnlyTerminal { .. }
             | RequestError::NoStdin { .. }
             | RequestError::NoSandbox { .. } => 409,
-            RequestError::NotDurable { .. } | RequestError::NotCordoned { .. } => 500,
+            RequestError::Budget(BudgetRefusal::Violated { .. }) => 429,
+            RequestError::Budget(BudgetRefusal::Several)
+            | RequestError::NotDurable { .. }
+            | RequestError::NotCordoned { .. } => 500,
             RequestError::OutputTooLarge
             | RequestError::ExecFailed { .. }
             | RequestError::StreamFailed { .. }
@@ -193,6 +199,7 @@ impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RequestError::NoAccess(error) => error.fmt(f),
+            RequestError::Budget(refusal) => write!(f, "{refusal}"),
             RequestError::Malformed { why, expected: "" } => write!(f, "invalid request: {why}"),
             RequestError::Malformed { why, expected } => write!(f, "invalid request: {why}; expected {expected}"),
             RequestError::ManifestsNotRead => {

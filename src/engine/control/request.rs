@@ -12,7 +12,8 @@ use std::time::Duration;
 pub enum Request {
     /// W27: stop these pods and keep them stopped. `grace` replaces their own grace periods; it can only shorten a
     /// grace period that has started (W4).
-    Drain { uids: Vec<Uid>, grace: Option<Duration> },
+    /// `ignores_budgets`: also pods that a disruption budget protects (Y32).
+    Drain { uids: Vec<Uid>, grace: Option<Duration>, ignores_budgets: bool },
     /// W27: allow these pods to run again.
     Undrain { uids: Vec<Uid> },
     /// A10: cordon or uncordon the node.

@@ -138,7 +138,7 @@ mod tests {
                 Object::Pod(pod) => objects.pods.push(PodDocument::New { pod: Rc::new(*pod), last_good: None }),
                 Object::PriorityClass(class) => objects.classes.push(class),
                 Object::RuntimeClass(class) => objects.runtime_classes.push(class),
-                Object::Data(_) | Object::Claim(_) | Object::Network(_) | Object::Workload(_) => {}
+                Object::Data(_) | Object::Claim(_) | Object::Network(_) | Object::Plain(_) | Object::Workload(_) => {}
             }
         }
         objects

@@ -7,6 +7,7 @@ use crate::api::data_object::DataObject;
 use crate::api::network_object::NetworkObject;
 use crate::api::objects::Objects;
 use crate::api::ordered::OrderSlice;
+use crate::api::plain_object::PlainObject;
 use crate::api::priority::PriorityClass;
 use crate::api::reason::Reason;
 use crate::api::runtime_class::RuntimeClass;
@@ -102,6 +103,16 @@ impl Defined for Rc<NetworkObject> {
     }
 }
 
+impl Defined for Rc<PlainObject> {
+    fn object(&self) -> String {
+        self.key.to_string()
+    }
+
+    fn source(&self) -> &Source {
+        &self.source
+    }
+}
+
 impl Defined for Workload {
     fn object(&self) -> String {
         self.head().key.to_string()
@@ -143,6 +154,7 @@ impl InForce {
         self.put_first(&mut objects.data, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.claims, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.network, &mut paths, &mut others, outbox);
+        self.put_first(&mut objects.plain, &mut paths, &mut others, outbox);
         self.put_first(&mut objects.workloads, &mut paths, &mut others, outbox);
         if self.paths != paths {
             self.writing.changed();

@@ -17,6 +17,7 @@ use crate::api::names::{FullName, Uid};
 use crate::api::network_object::{self, NetworkObject};
 use crate::api::objects::Objects;
 use crate::api::ordered::{CollectOrdered, OrderSlice};
+use crate::api::plain_object::{self, PlainObject};
 use crate::api::pod::Pod;
 use crate::api::priority::PriorityClass;
 use crate::api::reason::Reason;
@@ -77,6 +78,8 @@ pub struct Desired {
     claims: Vec<Rc<Claim>>,
     #[serde(skip)]
     network: Vec<Rc<NetworkObject>>,
+    #[serde(skip)]
+    plain: Vec<Rc<PlainObject>>,
     /// The objects whose values have changed since the last call of `take_changed_data`.
     #[serde(skip)]
     changed_data: Vec<DataKey>,
@@ -102,6 +105,7 @@ impl Default for Desired {
             workloads: Vec::new(),
             claims: Vec::new(),
             network: Vec::new(),
+            plain: Vec::new(),
             changed_data: Vec::new(),
             manifests_known: false,
             in_force: InForce::default(),
@@ -149,6 +153,12 @@ impl Desired {
     /// them is in force.
     pub fn network(&self) -> &[Rc<NetworkObject>] {
         &self.network
+    }
+
+    /// Returns the objects of the manifests that are only kept and shown (Y30). If several have the same kind and name,
+    /// the first of them is in force.
+    pub fn plain(&self) -> &[Rc<PlainObject>] {
+        &self.plain
     }
 
     /// Returns the ConfigMaps and Secrets that have changed, appeared or disappeared since the last call.
@@ -322,14 +332,17 @@ impl Desired {
         self.workloads = std::mem::take(&mut objects.workloads);
         self.claims = std::mem::take(&mut objects.claims);
         self.network = std::mem::take(&mut objects.network);
+        self.plain = std::mem::take(&mut objects.plain);
         let of_workloads = workload::duplicates(&self.workloads);
         let of_claims = claim::duplicates(&self.claims);
         let of_network = network_object::duplicates(&self.network);
+        let of_plain = plain_object::duplicates(&self.plain);
         let Resolution { in_force, accepted, mut problems, runtime_classes } = classes::resolve(objects);
         problems.extend(of_data);
         problems.extend(of_workloads);
         problems.extend(of_claims);
         problems.extend(of_network);
+        problems.extend(of_plain);
         self.runtime_classes = runtime_classes;
         self.files.accept(&accepted);
         let problematic = !problems.is_empty();
@@ -381,7 +394,6 @@ impl Desired {
 mod tests {
     use super::*;
     use crate::api::objects::{AcceptedPod, Given, PodDocument};
-    use crate::api::time::Now;
     use crate::engine::desired::precedence::pod;
 
     fn update(desired: &mut Desired, pods: &[&Rc<Pod>]) -> (BTreeMap<Uid, Rc<Pod>>, usize) {
@@ -389,7 +401,7 @@ mod tests {
         let accepted =
             |pod: &&Rc<Pod>| PodDocument::Accepted(AcceptedPod { pod: (*pod).clone(), given: Given::default() });
         let objects = Objects { pods: pods.iter().map(accepted).collect(), ..Objects::default() };
-        let setting = Setting { directory: "/m", node_name: "lab", refuse_open_secrets: false, now: Now::default() };
+        let setting = Setting { directory: "/m", node_name: "lab", ..Setting::default() };
         desired.replace_objects(objects, &setting, &mut outbox);
         let chosen = desired.choose(&[], &BTreeMap::new(), |_| false, &mut outbox);
         (chosen, outbox.take().len())

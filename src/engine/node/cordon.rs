@@ -47,7 +47,7 @@ impl Engine {
     /// A11: kills the pod. It starts again after it has ended, or on a cordoned node after `uncordon`.
     ///
     /// # Errors
-    /// There is no such pod, or the grace period is too long.
+    /// There is no such pod, the grace period is too long, or a disruption budget forbids it (Y32).
     pub(super) fn evict(
         &mut self,
         id: RequestId,
@@ -61,6 +61,9 @@ impl Engine {
         let Some(pod) = self.pod(uid).map(|view| view.pod.name.clone()) else {
             return Err(RequestError::UnknownPod(uid.clone()));
         };
+        if let Some(refusal) = self.budget_refuses(uid) {
+            return Err(RequestError::Budget(refusal));
+        }
         let before = self.outbox.begun_records().len();
         // A pod that waits for `uncordon` runs nothing, so an eviction would change nothing.
         if !self.workers.get(uid).is_some_and(|worker| worker.admission.is_held_by_cordon(&worker.state)) {

@@ -356,5 +356,6 @@ impl Engine {
 
 fn setting(config: &EngineConfig, now: Now) -> Setting<'_> {
     let (directory, node_name) = (config.fixed.manifests.as_str(), config.node.name.as_str());
-    Setting { directory, node_name, refuse_open_secrets: config.fixed.refuse_open_secrets, now }
+    let (refuse_open_secrets, network_policies) = (config.fixed.refuse_open_secrets, config.fixed.network_policies);
+    Setting { directory, node_name, refuse_open_secrets, network_policies, now }
 }

@@ -15,6 +15,7 @@
 
 mod access;
 mod admission;
+mod budgets;
 mod claims;
 mod cluster;
 mod cordon;

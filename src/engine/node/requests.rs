@@ -23,14 +23,14 @@ use crate::engine::pod::kill::Cause;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::record;
 use crate::engine::pod::worker::Worker;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
 impl Engine {
     pub(super) fn request(&mut self, id: RequestId, request: Request) {
         let answer = match request {
-            Request::Drain { uids, grace } => self.drain(id, &uids, grace),
+            Request::Drain { uids, grace, ignores_budgets } => self.drain(id, &uids, grace, ignores_budgets),
             Request::Undrain { uids } => self.undrain(id, &uids),
             Request::Cordon { on } => self.cordon(id, on).transpose(),
             Request::Evict { uid, grace } => self.evict(id, &uid, grace),
@@ -78,7 +78,13 @@ impl Engine {
         self.outbox.push(Effect::Answer { id, answer });
     }
 
-    fn drain(&mut self, id: RequestId, uids: &[Uid], grace: Option<Duration>) -> Result<Option<Reply>, RequestError> {
+    fn drain(
+        &mut self,
+        id: RequestId,
+        uids: &[Uid],
+        grace: Option<Duration>,
+        ignores_budgets: bool,
+    ) -> Result<Option<Reply>, RequestError> {
         self.check_pods(uids)?;
         if grace.is_some_and(|grace| grace > LONGEST_GRACE) {
             return Err(RequestError::GraceTooLong);
@@ -86,13 +92,20 @@ impl Engine {
         let kill = Kill { by: TerminationSource::Drain, message: None, grace };
         let (named, before) = (self.named(uids), self.outbox.begun_records().len());
         // Kill all pods before any worker is stepped, so that the slots of the first pods do not go to the last ones.
+        let mut refused: BTreeSet<Uid> = BTreeSet::new();
         for (uid, name) in &named {
-            if let Some(name) = name {
+            // Y32: a killed pod no longer counts for the next one.
+            if !ignores_budgets && self.budget_refuses(uid).is_some() {
+                refused.insert(uid.clone());
+            } else if let Some(name) = name {
                 self.kill(KillId::Drain(name.clone()), uid.clone(), kill.clone());
             }
         }
         self.settle_all();
-        self.answer_each(id, named, before, |engine, uid| engine.drain_outcome(uid))
+        self.answer_each(id, named, before, |engine, uid| match refused.contains(uid) {
+            true => DrainOutcome::Refused,
+            false => engine.drain_outcome(uid),
+        })
     }
 
     fn undrain(&mut self, id: RequestId, uids: &[Uid]) -> Result<Option<Reply>, RequestError> {
@@ -176,10 +189,10 @@ impl Engine {
         };
         let drained = Drained { pods: named.into_iter().map(&mut one).collect() };
         let depends = |pod: &&DrainedPod| {
-            use DrainOutcome::{Completed, Down, Ending, NotDrained, NotFound, Starts, Undesired, Waits};
+            use DrainOutcome::{Completed, Down, Ending, NotDrained, NotFound, Refused, Starts, Undesired, Waits};
             match pod.outcome {
                 Ending | Down | Starts | Waits | NotDrained => true,
-                Completed | Undesired | NotFound => false,
+                Completed | Undesired | Refused | NotFound => false,
             }
         };
         let uids = drained.pods.iter().filter(depends).map(|pod| Uid::from(pod.uid.as_str()));

@@ -3,9 +3,11 @@
 use super::Engine;
 use super::shown::{Check, PodView, Summary};
 use crate::api::data_object::DataObjects;
+use crate::api::document::context::NetworkPolicies;
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::OrderSlice;
+use crate::api::plain_object::PlainObject;
 use crate::api::pod::Pod;
 use crate::api::priority::PriorityClass;
 use crate::api::runtime_class::RuntimeClasses;
@@ -92,6 +94,16 @@ impl Engine {
 
     pub fn runtime_classes(&self) -> &RuntimeClasses {
         self.desired.runtime_classes()
+    }
+
+    /// Returns the objects of the manifests that are only kept and shown (Y30).
+    pub fn plain_objects(&self) -> &[Rc<PlainObject>] {
+        self.desired.plain()
+    }
+
+    /// Returns what happens to a NetworkPolicy (Y31).
+    pub fn network_policies(&self) -> NetworkPolicies {
+        self.config.fixed.network_policies
     }
 
     /// Returns the PriorityClasses of the manifests, in order of precedence, highest first.

@@ -300,7 +300,7 @@ fn w29_it_belongs_to_the_instance_of_the_pod() {
     assert!(w.runs("web/d"));
     assert!(!w.container_status("web", "d").name.is_empty());
     // W6: a pod that starts again is another instance.
-    w.ask(Request::Drain { uids: vec![Uid::from(uid.as_str())], grace: None });
+    w.ask(Request::Drain { uids: vec![Uid::from(uid.as_str())], grace: None, ignores_budgets: false });
     w.run(60);
     assert!(!w.runs("web/main") && !w.runs("web/d"), "{}", w.trace());
     w.ask(Request::Undrain { uids: vec![Uid::from(uid.as_str())] });

@@ -3,6 +3,7 @@
 mod access;
 mod admission;
 mod adoption;
+mod applications;
 mod certificates;
 mod claims;
 mod classes;

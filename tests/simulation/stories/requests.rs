@@ -43,7 +43,7 @@ impl World {
 
     fn drain(&mut self, names: &[&str]) -> RequestId {
         let uids = names.iter().map(|name| self.uid(name)).collect();
-        self.ask(Request::Drain { uids, grace: Some(Duration::from_secs(2)) })
+        self.ask(Request::Drain { uids, grace: Some(Duration::from_secs(2)), ignores_budgets: false })
     }
 
     fn undrain(&mut self, names: &[&str]) -> RequestId {
@@ -220,15 +220,15 @@ fn w27_a_failed_drain_returns_the_reason_and_changes_nothing() {
     let week = Duration::from_secs(7 * 24 * 3600);
     let grace = Some(week + Duration::from_secs(1));
     let too_long = (400, "gracePeriodSeconds may be at most 604800".to_owned());
-    assert_eq!(w.refused(Request::Drain { uids: uids.clone(), grace }), too_long);
+    assert_eq!(w.refused(Request::Drain { uids: uids.clone(), grace, ignores_budgets: false }), too_long);
     let none = (400, "the request names no pods; expected {\"uids\": [...]}".to_owned());
-    assert_eq!(w.refused(Request::Drain { uids: Vec::new(), grace: None }), none);
+    assert_eq!(w.refused(Request::Drain { uids: Vec::new(), grace: None, ignores_budgets: false }), none);
     assert_eq!(w.refused(Request::Undrain { uids: Vec::new() }), none);
     w.kill_engine();
     w.engine = Engine::new(w.config.clone());
     w.process.alive = true;
     let unread = (503, "the manifests have not been read yet; try again in a moment".to_owned());
-    assert_eq!(w.refused(Request::Drain { uids: uids.clone(), grace: None }), unread, "D1");
+    assert_eq!(w.refused(Request::Drain { uids: uids.clone(), grace: None, ignores_budgets: false }), unread, "D1");
     assert_eq!(w.refused(Request::Undrain { uids }), unread);
     w.start();
     w.run(5);

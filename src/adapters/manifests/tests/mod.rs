@@ -110,7 +110,10 @@ impl Lab {
     fn with_desired<R>(&mut self, act: impl FnOnce(&mut Desired, &Setting<'_>) -> R) -> R {
         let directory = self.manifests.directory().to_string_lossy().into_owned();
         let (now, refuse_open_secrets) = (self.now(), self.refuse_open_secrets);
-        act(&mut self.desired, &Setting { directory: &directory, node_name: "lab", refuse_open_secrets, now })
+        act(
+            &mut self.desired,
+            &Setting { directory: &directory, node_name: "lab", refuse_open_secrets, now, ..Setting::default() },
+        )
     }
 
     /// Returns the records that the engine wants to write now; none while a write is in flight.

@@ -9,6 +9,7 @@ use crate::api::data_object::DataObject;
 use crate::api::document::{Document, Key, Object};
 use crate::api::network_object::NetworkObject;
 use crate::api::objects::{AcceptedPod, Given, PodDocument};
+use crate::api::plain_object::PlainObject;
 use crate::api::pod::Pod;
 use crate::api::priority::{self, PriorityClass};
 use crate::api::problem::Problem;
@@ -27,6 +28,7 @@ pub(super) enum Thing {
     Data(Rc<DataObject>),
     Claim(Rc<Claim>),
     Network(Rc<NetworkObject>),
+    Plain(Rc<PlainObject>),
     Workload(Workload),
     /// A pod with the values of its classes.
     Accepted(AcceptedPod),
@@ -52,6 +54,7 @@ impl Held {
             Object::Data(object) => Thing::Data(Rc::new(object)),
             Object::Claim(claim) => Thing::Claim(Rc::new(*claim)),
             Object::Network(object) => Thing::Network(Rc::new(*object)),
+            Object::Plain(object) => Thing::Plain(Rc::new(*object)),
             Object::Workload(workload) => Thing::Workload(workload),
         };
         Held { thing, content: Some(content.to_string().into()) }
@@ -77,6 +80,7 @@ impl Held {
             Thing::Data(object) => &object.digest,
             Thing::Claim(claim) => &claim.digest,
             Thing::Network(object) => &object.digest,
+            Thing::Plain(object) => &object.digest,
             Thing::Workload(workload) => &workload.head().digest,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => &pod.digest,
         }
@@ -90,6 +94,7 @@ impl Held {
             Thing::Data(object) => object.source.document,
             Thing::Claim(claim) => claim.source.document,
             Thing::Network(object) => object.source.document,
+            Thing::Plain(object) => object.source.document,
             Thing::Workload(workload) => workload.head().source.document,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => pod.source.document,
         }
@@ -102,6 +107,7 @@ impl Held {
             Thing::Data(object) => Key::Data(object.key.clone()),
             Thing::Claim(claim) => Key::Claim(claim.key.clone()),
             Thing::Network(object) => Key::Network(object.key()),
+            Thing::Plain(object) => Key::Plain(object.key.clone()),
             Thing::Workload(workload) => Key::Workload(workload.head().key.clone()),
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => Key::Pod(pod.name.clone()),
         }
@@ -143,6 +149,10 @@ impl Held {
         if let Thing::Network(object) = &self.thing { Some(object) } else { None }
     }
 
+    pub(super) fn plain(&self) -> Option<&Rc<PlainObject>> {
+        if let Thing::Plain(object) = &self.thing { Some(object) } else { None }
+    }
+
     pub(super) fn workload(&self) -> Option<&Workload> {
         if let Thing::Workload(workload) = &self.thing { Some(workload) } else { None }
     }
@@ -164,6 +174,7 @@ impl Held {
             | Thing::Data(_)
             | Thing::Claim(_)
             | Thing::Network(_)
+            | Thing::Plain(_)
             | Thing::Workload(_) => None,
             Thing::Accepted(accepted) => Some(PodDocument::Accepted(accepted.clone())),
             Thing::New(pod, _) => {
@@ -322,7 +333,9 @@ fn changeable(old: &[Option<Held>], object: Object) -> Result<Object, Vec<Proble
                 Some(field) => (&new.head().source, field, "field is immutable; to change it,"),
             }
         }
-        Object::Pod(_) | Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Network(_) => return Ok(object),
+        Object::Pod(_) | Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Network(_) | Object::Plain(_) => {
+            return Ok(object);
+        }
     };
     let Source { path, document } = source.clone();
     let message = format!("Forbidden: {message} remove the file and add it again");

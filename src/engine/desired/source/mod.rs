@@ -7,7 +7,7 @@ mod file;
 mod open_problems;
 mod records;
 
-use crate::api::document::context::Context;
+use crate::api::document::context::{Context, NetworkPolicies};
 use crate::api::document::{Document, Key};
 use crate::api::manifest_report::{
     DirectoryState, FileContent, FileReport, FileText, ManifestReport, NamedCredentials, RecordedDocument,
@@ -36,13 +36,14 @@ pub const OPEN_SECRET: &str = "contains a Secret, and every user of this machine
                                the Secret to a file of its own";
 
 /// The settings and the time that the rules about files need.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Setting<'a> {
     /// The manifest directory.
     pub directory: &'a str,
     pub node_name: &'a str,
     /// `openSecrets: Refuse`: it is an error if every user of the machine can read a file that contains a Secret.
     pub refuse_open_secrets: bool,
+    pub network_policies: NetworkPolicies,
     pub now: Now,
 }
 
@@ -55,7 +56,8 @@ impl Setting<'_> {
     /// Calls `read` with the context in which documents become objects. `config.seen` is the current time.
     fn context<R>(&self, credentials: &NamedCredentials, read: impl FnOnce(Context<'_>) -> R) -> R {
         let seen = self.now.wall.timestamp().map(|time| time.to_string()).unwrap_or_default();
-        credentials.with(|credentials| read(Context { node_name: self.node_name, seen: &seen, credentials }))
+        let Setting { node_name, network_policies, .. } = *self;
+        credentials.with(|credentials| read(Context { node_name, seen: &seen, credentials, network_policies }))
     }
 }
 
@@ -148,6 +150,7 @@ impl ManifestFiles {
             workloads: held().filter_map(Held::workload).cloned().collect(),
             claims: held().filter_map(Held::claim).cloned().collect(),
             network: held().filter_map(Held::network).cloned().collect(),
+            plain: held().filter_map(Held::plain).cloned().collect(),
             pods: held().filter_map(Held::pod_document).collect(),
         })
     }
@@ -272,12 +275,20 @@ impl ManifestFiles {
         }
         let old = (!is_new).then(|| std::mem::take(&mut file.documents));
         let refuse = open && setting.refuse_open_secrets;
+        let is_refused = |document: &Document| document.is_refused(setting.network_policies);
+        let (refused, documents): (Vec<Document>, Vec<Document>) = documents.into_iter().partition(is_refused);
         let (documents, problems) = setting.context(credentials, |context| {
             let make = |document: &Document| match refuse && document.has_secret_values() {
                 true => Err(vec![Problem { document: document.number, ..Problem::of_file(&path, OPEN_SECRET) }]),
                 false => document.object(&path, Some(&text.bytes), context),
             };
-            contents::merge(old, || recalled.documents(setting, outbox), documents, make)
+            let of_refused = refused.iter().filter_map(|document| make(document).err()).flatten();
+            let of_refused: Vec<Problem> = of_refused.collect();
+            let (documents, mut problems) =
+                contents::merge(old, || recalled.documents(setting, outbox), documents, make);
+            problems.extend(of_refused);
+            problems.order_by_key(|problem| problem.document);
+            (documents, problems)
         });
         file.documents = documents;
         self.changed = true;
@@ -341,6 +352,9 @@ impl Recalled<'_> {
         let mut held = Vec::new();
         for RecordedDocument { number, content, given, .. } in self.documents.into_iter().flatten() {
             let document = Document::from_content(number, content);
+            if document.is_refused(setting.network_policies) {
+                continue;
+            }
             match setting.context(self.credentials, |context| document.recorded(&self.path, context)) {
                 Ok(object) => held.push(Held::recorded(object, given, &document.content)),
                 Err(problems) => {
