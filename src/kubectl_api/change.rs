@@ -35,7 +35,7 @@ impl KubectlApi {
     pub(super) fn change(&self, asked: &Asked<'_>, verb: &str, body: &[u8]) -> Result<NextStep> {
         let resource = asked.path.resource;
         if resource.kind.is_refused() {
-            return Err(refusal(&asked.path, verb));
+            return Err(refusal(asked.path, verb));
         }
         if !resource.verbs.contains(&verb) {
             return Err(Failure::method_not_allowed());
