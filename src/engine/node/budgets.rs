@@ -64,12 +64,10 @@ impl Engine {
     }
 }
 
-/// Reports whether budgets protect the pod: it runs, and nothing has stopped it.
+/// Reports whether budgets protect the pod: it runs, and nothing stops it. A drain or an eviction ends this at once.
 fn counts(worker: &Worker) -> bool {
-    let is_stopped = worker.demand.is_drained() || worker.demand.is_evicted_through_api();
     matches!(worker.state, State::Sync(_))
         && worker.demand.desired
-        && !is_stopped
         && worker.shown.status.phase.as_deref() == Some("Running")
 }
 
