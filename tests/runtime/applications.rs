@@ -32,10 +32,22 @@ impl Application {
         let checked = agent.command_of("check").arg(&file).output().expect("wherry");
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
         k.ok(&["apply", "-f", &file]);
-        assert_eq!(k.ok(&["diff", "-f", &file]), "", "the objects are those of the file");
         let of_file = text.lines().find_map(|line| line.strip_prefix("  namespace: "));
         let namespace = of_file.unwrap_or(&agent.namespace).to_owned();
-        Application { agent, k, namespace, file }
+        let application = Application { agent, k, namespace, file };
+        application.wait_same(&[]);
+        application
+    }
+
+    /// Waits until the objects are those of the file. kubectl reads each object twice, and also shows a status that
+    /// changes meanwhile.
+    fn wait_same(&self, options: &[&str]) {
+        let words = [&["diff", "-f", &self.file], options].concat();
+        self.wait("kubectl finds no difference", |app| {
+            let printed = app.k.run_words(&words, b"");
+            assert!(matches!(printed.code, 0 | 1), "{}", printed.err);
+            printed.code == 0 && printed.out.is_empty()
+        });
     }
 
     /// Applies another version of the file.
@@ -139,7 +151,7 @@ impl Application {
         // The server applies the whole file, so nothing of a later version is left.
         let applied = self.k.ok(&["apply", "--server-side", "-f", &self.file]);
         assert_eq!(applied.lines().filter(|line| !line.ends_with(" serverside-applied")).count(), 0, "{applied}");
-        assert_eq!(self.k.ok(&["diff", "--server-side", "-f", &self.file]), "");
+        self.wait_same(&["--server-side"]);
         self.k.ok(&["delete", "-f", &self.file, "--ignore-not-found"]);
         self.agent.wait("no pod is left", |agent| agent.pods().is_empty());
         assert_eq!(self.k.ok(&["get", "services,endpoints,endpointslices", "-A", "-o", "name"]), "");
