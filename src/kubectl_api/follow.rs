@@ -205,12 +205,7 @@ impl KubectlApi {
             }
         }
         let before = std::mem::take(&mut self.objects.workloads);
-        for old in before.keys().filter(|old| !workloads.contains_key(old)) {
-            self.objects.removed(old);
-        }
-        for (key, now) in workloads.iter().filter(|(key, now)| before.get(*key) != Some(*now)) {
-            self.objects.changed(key, now.0.as_str(), snapshot.now.wall);
-        }
+        self.objects.replaced(&before, &workloads, |(uid, _)| uid.as_str(), snapshot.now.wall);
         self.objects.workloads = workloads;
     }
 
@@ -226,12 +221,7 @@ impl KubectlApi {
             }
         }
         let before = std::mem::take(&mut self.objects.claims);
-        for old in before.keys().filter(|old| !claims.contains_key(old)) {
-            self.objects.removed(old);
-        }
-        for (key, _) in claims.iter().filter(|(key, now)| before.get(*key) != Some(*now)) {
-            self.objects.changed(key, "", snapshot.now.wall);
-        }
+        self.objects.replaced(&before, &claims, |_| "", snapshot.now.wall);
         self.objects.claims = claims;
     }
 
@@ -252,12 +242,7 @@ impl KubectlApi {
             services.insert(key(Kind::EndpointSlice, &name.namespace, &name.name), object.digest.clone());
         }
         let before = std::mem::take(&mut self.objects.services);
-        for old in before.keys().filter(|old| !services.contains_key(old)) {
-            self.objects.removed(old);
-        }
-        for (key, _) in services.iter().filter(|(key, now)| before.get(*key) != Some(*now)) {
-            self.objects.changed(key, "", snapshot.now.wall);
-        }
+        self.objects.replaced(&before, &services, |_| "", snapshot.now.wall);
         self.objects.services = services;
     }
 
@@ -289,12 +274,7 @@ impl KubectlApi {
             }
         }
         let before = std::mem::take(&mut self.objects.plain);
-        for old in before.keys().filter(|old| !plain.contains_key(old)) {
-            self.objects.removed(old);
-        }
-        for (key, _) in plain.iter().filter(|(key, now)| before.get(*key) != Some(*now)) {
-            self.objects.changed(key, "", snapshot.now.wall);
-        }
+        self.objects.replaced(&before, &plain, |_| "", snapshot.now.wall);
         self.objects.plain = plain;
     }
 

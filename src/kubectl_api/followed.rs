@@ -81,6 +81,23 @@ impl Objects {
         self.versions.changed(key, uid, || bare(key));
     }
 
+    /// Notes which objects were removed, added or changed. `before`, `now`: for each object, a value that changes with
+    /// it. `uid`: the UID of such an object.
+    pub(super) fn replaced<T: PartialEq>(
+        &mut self,
+        before: &BTreeMap<Key, T>,
+        now: &BTreeMap<Key, T>,
+        uid: impl Fn(&T) -> &str,
+        at: Wall,
+    ) {
+        for old in before.keys().filter(|old| !now.contains_key(old)) {
+            self.removed(old);
+        }
+        for (key, value) in now.iter().filter(|(key, value)| before.get(*key) != Some(*value)) {
+            self.changed(key, uid(value), at);
+        }
+    }
+
     /// Notes that a namespace was added or changed. If it gets or loses its document, it becomes another object.
     pub(super) fn namespace_changed(&mut self, key: &Key, has_document: bool, now: Wall) {
         self.seen.entry(key.clone()).or_insert(now);
