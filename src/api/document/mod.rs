@@ -12,6 +12,7 @@
 //! depth and aliases.
 
 pub mod context;
+mod kinds;
 mod locate;
 pub mod other_kinds;
 
@@ -39,6 +40,10 @@ use crate::api::workload::replica_set::{self, ReplicaSet};
 use crate::api::workload::stateful_set::{self, StatefulSet};
 use crate::api::{defaults, uid, validate};
 use context::{Context, NetworkPolicies};
+use kinds::{
+    CRON_JOB, DAEMON_SET, DEPLOYMENT, ENDPOINT_SLICE, JOB, PRIORITY_CLASS, REPLICA_SET, RUNTIME_CLASS, SERVICE,
+    STATEFUL_SET, fault, near,
+};
 use serde_json::{Value, json};
 use serde_saphyr::options::DuplicateKeyPolicy;
 use std::collections::BTreeMap;
@@ -61,45 +66,6 @@ const MAX_MESSAGE: usize = 2000;
 /// The maximum number of bytes that are parsed again per file to find the lines of errors. Once it is reached, errors
 /// name only the document and the field.
 const MAX_WALKED: usize = 16 * MAX_BYTES;
-
-/// The supported kinds.
-const KINDS: [&str; 25] = [
-    "Pod",
-    CRON_JOB,
-    DEPLOYMENT,
-    DAEMON_SET,
-    JOB,
-    REPLICA_SET,
-    STATEFUL_SET,
-    SERVICE,
-    ENDPOINT_SLICE,
-    CLAIM,
-    "ConfigMap",
-    "Secret",
-    PRIORITY_CLASS,
-    RUNTIME_CLASS,
-    PlainKind::ClusterRole.name(),
-    PlainKind::ClusterRoleBinding.name(),
-    PlainKind::HorizontalPodAutoscaler.name(),
-    PlainKind::Namespace.name(),
-    PlainKind::NetworkPolicy.name(),
-    PlainKind::PodDisruptionBudget.name(),
-    PlainKind::Role.name(),
-    PlainKind::RoleBinding.name(),
-    PlainKind::ServiceAccount.name(),
-    "List",
-    "PodList",
-];
-const CRON_JOB: &str = WorkloadKind::CronJob.name();
-const DEPLOYMENT: &str = WorkloadKind::Deployment.name();
-const DAEMON_SET: &str = WorkloadKind::DaemonSet.name();
-const JOB: &str = WorkloadKind::Job.name();
-const REPLICA_SET: &str = WorkloadKind::ReplicaSet.name();
-const STATEFUL_SET: &str = WorkloadKind::StatefulSet.name();
-const SERVICE: &str = NetworkKind::Service.name();
-const ENDPOINT_SLICE: &str = NetworkKind::EndpointSlice.name();
-const PRIORITY_CLASS: &str = "PriorityClass";
-const RUNTIME_CLASS: &str = "RuntimeClass";
 
 /// The object of a valid document.
 #[derive(Clone, Debug, PartialEq)]
@@ -333,7 +299,7 @@ impl Document {
     /// Restores a document from the record of an accepted version (D2), in the form that `parse` returned.
     pub fn from_content(number: u32, content: Value) -> Document {
         let digest = uid::digest(&content);
-        let faults = faults_of(&content);
+        let faults = kinds::faults_of(&content);
         let (root, walked) = (FieldPath::default(), Arc::default());
         Document { number, content, digest, stream_index: 0, root, faults, walked }
     }
@@ -385,7 +351,7 @@ impl Document {
         match self.content.get("kind") {
             // Text that cannot be a kind indicates a document that is truncated or being edited.
             Some(Value::String(kind)) if !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric()) => {
-                KINDS.into_iter().any(|k| near(kind, k))
+                kinds::is_near_one(kind)
             }
             _ => true,
         }
@@ -724,7 +690,7 @@ fn add(
     mut value: Value,
     walked: &Arc<AtomicUsize>,
 ) {
-    let mut faults = faults_of(&value);
+    let mut faults = kinds::faults_of(&value);
     if faults.is_empty() && root.0.is_empty() && is_list(&value) {
         match list_items(&mut value) {
             Ok(items) => {
@@ -745,66 +711,6 @@ fn add(
     let number = u32::try_from(documents.len() + 1).unwrap_or(u32::MAX);
     let digest = uid::digest(&value);
     documents.push(Document { number, content: value, digest, stream_index, root, faults, walked: walked.clone() });
-}
-
-/// Returns the errors that are found before the types are checked: not an object, no kind, an unsupported kind.
-fn faults_of(value: &Value) -> Vec<Fault> {
-    if !value.is_object() {
-        let message = "must be an object with apiVersion, kind, metadata and spec".to_owned();
-        return vec![Fault::invalid(FieldPath::default(), message)];
-    }
-    let mut faults = Vec::new();
-    match value.get("kind") {
-        Some(Value::String(kind)) if KINDS.contains(&kind.as_str()) => {
-            let right = api_versions(kind);
-            match value.get("apiVersion") {
-                Some(Value::String(version)) if right.contains(&version.as_str()) => {}
-                None | Some(Value::Null) => {
-                    faults.push(fault("apiVersion", &format!("Required value: must be {}", right.join(" or "))));
-                }
-                Some(other) => {
-                    let right: Vec<String> = right.iter().map(|version| format!("{version:?}")).collect();
-                    let message = format!("Unsupported value: {other}: supported values: {}", right.join(", "));
-                    faults.push(fault("apiVersion", &message));
-                }
-            }
-        }
-        Some(Value::String(kind)) => match KINDS.into_iter().find(|k| near(kind, k)) {
-            Some(meant) => faults.push(fault("kind", &format!("Unsupported value: {kind:?}; did you mean {meant}?"))),
-            None => faults.push(fault("kind", &other_kinds::refusal(kind))),
-        },
-        None | Some(Value::Null) => faults.push(fault(
-            "kind",
-            "Required value: must be Pod, Deployment, DaemonSet, StatefulSet, ReplicaSet, Job, CronJob, Service, \
-             EndpointSlice, PersistentVolumeClaim, ConfigMap, Secret, PriorityClass, RuntimeClass, Namespace, \
-             ServiceAccount, Role, RoleBinding, ClusterRole, ClusterRoleBinding, HorizontalPodAutoscaler, \
-             NetworkPolicy, PodDisruptionBudget or List",
-        )),
-        Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
-    }
-    faults
-}
-
-/// Returns the versions of the API in which a manifest can define this supported kind.
-fn api_versions(kind: &str) -> Vec<&'static str> {
-    let version = match kind {
-        PRIORITY_CLASS => "scheduling.k8s.io/v1",
-        RUNTIME_CLASS => "node.k8s.io/v1",
-        ENDPOINT_SLICE => "discovery.k8s.io/v1",
-        kind => match PlainKind::of(kind) {
-            Some(plain) => return plain.api_versions().to_vec(),
-            None => WorkloadKind::of(kind).map_or("v1", WorkloadKind::api_version),
-        },
-    };
-    vec![version]
-}
-
-fn fault(field: &str, message: &str) -> Fault {
-    Fault::invalid(FieldPath(vec![FieldStep::Field(field.to_owned())]), message)
-}
-
-fn near(kind: &str, known: &str) -> bool {
-    k8s::nearest(kind, &[known]).is_some()
 }
 
 fn is_list(value: &Value) -> bool {
