@@ -8,6 +8,7 @@ use crate::api::pod::Pod;
 use crate::api::workload::label_selector;
 use crate::api::workload::portion::{self, Rounding};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A budget of a manifest.
@@ -73,9 +74,10 @@ impl DisruptionBudget {
     /// Reports whether the budget applies to the pod. An empty selector selects all pods of the namespace, and no
     /// selector selects none.
     pub fn selects(&self, pod: &Pod) -> bool {
-        let labels = || pod.object.metadata.labels.clone().unwrap_or_default();
+        let none = BTreeMap::new();
+        let labels = pod.object.metadata.labels.as_ref().unwrap_or(&none);
         pod.name.namespace == self.name.namespace
-            && self.spec.selector.as_ref().is_some_and(|selector| label_selector::matches(selector, &labels()))
+            && self.spec.selector.as_ref().is_some_and(|selector| label_selector::matches(selector, labels))
     }
 
     /// Reports whether pods that are not ready can always be evicted.

@@ -10,20 +10,29 @@ use crate::engine::pod::worker::{State, Worker};
 use std::collections::BTreeMap;
 
 impl Engine {
+    /// Returns the budgets of the manifests.
+    pub(super) fn budgets(&self) -> Vec<DisruptionBudget> {
+        self.desired.plain().iter().filter_map(|object| DisruptionBudget::of(object)).collect()
+    }
+
     /// Returns why the pod must not be stopped now. A pod that does not run, or that ends anyway, can always be
     /// stopped.
     pub fn budget_refuses(&self, uid: &Uid) -> Option<BudgetRefusal> {
+        self.refusal(uid, &self.budgets())
+    }
+
+    /// Returns which of these budgets refuses the end of a pod, and why.
+    pub(super) fn refusal(&self, uid: &Uid, budgets: &[DisruptionBudget]) -> Option<BudgetRefusal> {
         let worker = self.workers.get(uid).filter(|worker| counts(worker) && !worker.is_from_api_server())?;
         let pod = worker.pod.as_ref()?;
-        let budgets = self.desired.plain().iter().filter_map(|object| DisruptionBudget::of(object));
-        let mut budgets = budgets.filter(|budget| budget.selects(pod));
+        let mut budgets = budgets.iter().filter(|budget| budget.selects(pod));
         let (budget, None) = (budgets.next()?, budgets.next()) else { return Some(BudgetRefusal::Several) };
-        let status = self.budget_status(&budget);
+        let status = self.budget_status(budget);
         let BudgetStatus { current_healthy, desired_healthy, disruptions_allowed, .. } = status;
         let has_enough = current_healthy >= desired_healthy && desired_healthy > 0;
         let is_free = !is_healthy(worker) && (budget.ignores_unhealthy() || has_enough);
         let violated = disruptions_allowed == 0 && !is_free;
-        violated.then_some(BudgetRefusal::Violated { budget: budget.name, status })
+        violated.then_some(BudgetRefusal::Violated { budget: budget.name.clone(), status })
     }
 
     /// Returns the present numbers of a budget.

@@ -92,10 +92,11 @@ impl Engine {
         let kill = Kill { by: TerminationSource::Drain, message: None, grace };
         let (named, before) = (self.named(uids), self.outbox.begun_records().len());
         // Kill all pods before any worker is stepped, so that the slots of the first pods do not go to the last ones.
+        let budgets = if ignores_budgets { Vec::new() } else { self.budgets() };
         let mut refused: BTreeSet<Uid> = BTreeSet::new();
         for (uid, name) in &named {
             // Y32: a killed pod no longer counts for the next one.
-            if !ignores_budgets && self.budget_refuses(uid).is_some() {
+            if self.refusal(uid, &budgets).is_some() {
                 refused.insert(uid.clone());
             } else if let Some(name) = name {
                 self.kill(KillId::Drain(name.clone()), uid.clone(), kill.clone());
