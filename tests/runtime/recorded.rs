@@ -347,6 +347,21 @@ fn without_new_ids(state: &Value) -> Value {
     before
 }
 
+/// The end of a container as the agent has logged it. A watch shows the newest state: of a pod that is gone at once after
+/// the end of its last container, it may show neither of them.
+fn logged_end(log: &str, pod: &str, container: &str) -> Option<Value> {
+    let of_container = format!("/{pod} container={container} reason=");
+    let (before, after) = log
+        .lines()
+        .rev()
+        .find_map(|line| line.split_once(&of_container).filter(|(_, after)| after.contains(" exit_code=")))?;
+    let mut words = after.split(' ');
+    let (reason, code) = (words.next()?, words.find_map(|word| word.strip_prefix("exit_code="))?);
+    // A status has times in whole seconds.
+    let finished = format!("{}Z", before.get(..19)?);
+    Some(json!({ "reason": reason, "exitCode": code.parse::<i64>().ok()?, "finishedAt": finished }))
+}
+
 /// The statuses of all containers of a pod, init containers first.
 fn container_statuses(pod: &Value) -> Vec<Value> {
     let lists = ["initContainerStatuses", "containerStatuses"];
@@ -471,20 +486,20 @@ impl Pod {
     /// Compares the containers' ends after the removal of the manifest.
     fn compare_end(&self, agent: &Agent, seen: &Seen, removed: &str) -> Vec<String> {
         let last = seen.of(&self.name).into_iter().rev().find(|o| !o.is_null()).expect("it was shown");
-        let statuses = container_statuses(&last);
+        let (statuses, log) = (container_statuses(&last), agent.log());
         let mut differences = Vec::new();
         for (container, recorded) in self.recorded["removal"].as_object().expect("removal") {
             let name = container.rsplit_once('-').expect("an attempt").0;
             let status = statuses.iter().find(|s| s["name"] == name).expect("its status");
             let end = [&status["state"]["terminated"], &status["lastState"]["terminated"]];
-            let end = end.into_iter().find(|t| t.is_object()).unwrap_or(&Value::Null);
+            let end = end.into_iter().find(|t| t.is_object()).cloned();
+            let end = end.or_else(|| logged_end(&log, &self.name, name)).unwrap_or_default();
             let after = end["finishedAt"].as_str().is_some_and(|at| at >= removed);
             let ours = json!({"code": end["exitCode"], "reason": end["reason"], "afterUnlink": after});
             if ours != *recorded {
                 differences.push(format!("{} the end of {name}\n{}", self.file, difference(&ours, recorded)));
             }
         }
-        let log = agent.log();
         let of_pod = format!("/{} ", self.name);
         for line in log.lines().filter(|l| l.contains(&of_pod) && l.contains("error killing pod")) {
             differences.push(format!("{} an error while it was stopped\n  {line}", self.file));
